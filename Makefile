@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# One Makefile, no recursion into folders.  Read it top to bottom:
+#   1 knobs   2 toolchain   3 what we build   4 how we build
+#   5 test    6 lint        7 install & dist
+#
+# `make help` lists every target.  V=1 shows commands.
+# SAN=address,undefined (or thread) builds into its own tree.
+
+# ---------------------------------------------------------------- 1 knobs
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+MANDIR     ?= $(PREFIX)/share/man
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
+DESTDIR    ?=
+PKG_CONFIG ?= pkg-config
+PYTHON     ?= /usr/bin/python3
+SAN        ?=
+WERROR     ?=
+V          ?= 0
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
+
+# ------------------------------------------------------------ 2 toolchain
+comma   := ,
+VARIANT := $(if $(SAN),$(subst $(comma),-,$(SAN)),plain)$(if $(WERROR),-werror)
+B       := build/$(VARIANT)
+BIN     := $(if $(filter plain,$(VARIANT)),build/bin,$(B)/bin)
+GEN     := build/gen
+
+CFLAGS  ?= -O2 -g
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	   -Wold-style-definition -Wpointer-arith -Wwrite-strings -Wformat=2 \
+	   -Wvla -Wundef -Wcast-align=strict -Wimplicit-fallthrough $(if $(WERROR),-Werror)
+HARDEN  := -fstack-protector-strong -fno-common -fPIE $(if $(SAN),,-D_FORTIFY_SOURCE=2)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+
+CPPFLAGS += -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. -I$(GEN)
+UC_CFLAGS  = -std=gnu11 $(CFLAGS) $(WARN) $(HARDEN) $(SANFLAGS) -ffunction-sections -fdata-sections
+UC_LDFLAGS = $(LDFLAGS) -pie -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--gc-sections $(SANFLAGS)
+
+ifeq ($(V),0)
+Q = @
+say = @printf '  %-8s %s\n' $(1) $(2);
+endif
+
+# -------------------------------------------------------- 3 what we build
+# Explicit and sorted.  A file that is not listed here is not built.
+LIB_SRCS := \
+	lib/base/buf.c \
+	lib/base/err.c \
+	lib/base/json.c \
+	lib/base/log.c \
+	lib/base/sha256.c \
+	lib/base/size.c \
+	lib/base/str.c \
+	lib/base/uuid.c
+
+PROTOS := \
+	proto/csi.proto \
+	proto/google/protobuf/timestamp.proto \
+	proto/pluginregistration.proto \
+	proto/google/protobuf/wrappers.proto
+
+PROGRAMS := csi union-fs
+
+csi_BIN       := union-csi
+csi_PKGS      := blkid jansson libnghttp2 libprotobuf-c mount
+csi_SRCS      := \
+	csi/main.c
+
+union-fs_BIN  := union-fs
+union-fs_PKGS := blkid jansson mount
+union-fs_SRCS := \
+	union-fs/main.c
+
+# Debian's packages: to build and run; to test; to lint; to measure.
+DEPS_build := e2fsprogs gcc libblkid-dev libc6-dev libjansson-dev libmount-dev libnghttp2-dev \
+	libprotobuf-c-dev make pkg-config protobuf-c-compiler protobuf-compiler
+DEPS_test  := btrfs-progs fio git libcmocka-dev procps python3 python3-grpcio python3-jsonschema \
+	python3-protobuf python3-pytest rsync sqlite3 util-linux xfsprogs
+DEPS_lint  := clang clang-format clang-tidy cppcheck shellcheck systemd
+DEPS_bench := fio mergerfs
+
+# --------------------------------------------------------- 4 how we build
+BINS := $(foreach p,$(PROGRAMS),$(BIN)/$($(p)_BIN))
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.PHONY: all help clean
+all: $(BINS)  ## build every program into build/bin/
+
+# Installs what is missing when root asks for more than the programs themselves;
+# otherwise prints the one command to run.
+AUTO_DEPS := $(filter deps demo test% conformance lint bench,$(MAKECMDGOALS))
+define need
+@missing=; for p in $(1); do \
+  dpkg-query -W -f '$${db:Status-Status}' "$$p" 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
+if [ -n "$$missing" ]; then \
+  if [ "$$(id -u)" = 0 ] && [ -n "$(AUTO_DEPS)" ]; then \
+    echo "  APT     $$missing"; \
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      $$missing >build/apt.log 2>&1 || { cat build/apt.log; exit 1; }; \
+  else echo "missing packages; run: sudo apt-get install --no-install-recommends$$missing"; exit 1; fi; \
+fi
+endef
+build/.deps-%: Makefile
+	@mkdir -p build
+	$(call need,$(DEPS_$*))
+	@touch $@
+.SECONDARY: build/.deps-build build/.deps-test build/.deps-lint build/.deps-bench
+
+PKG_CFLAGS = $(shell $(PKG_CONFIG) --cflags $(csi_PKGS) $(union-fs_PKGS))
+VERSION_DEF = -DUC_VERSION='"$(VERSION)"'
+
+# Rebuild when flags change, not only when files do.
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CPPFLAGS) $(UC_CFLAGS) $(UC_LDFLAGS)' | cmp -s - $@ || \
+	 echo '$(CC) $(CPPFLAGS) $(UC_CFLAGS) $(UC_LDFLAGS)' >$@
+$(B)/version: FORCE
+	@mkdir -p $(@D)
+	@echo '$(VERSION)' | cmp -s - $@ || echo '$(VERSION)' >$@
+
+GEN_C := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
+GEN_H := $(GEN_C:.c=.h)
+$(GEN)/%.pb-c.c $(GEN)/%.pb-c.h &: proto/%.proto | build/.deps-build
+	@mkdir -p $(GEN)
+	$(call say,PROTOC,$<)
+	$(Q)protoc-c -Iproto --c_out=$(GEN) $<
+.SECONDARY: $(GEN_C) $(GEN_H)
+
+$(B)/%.o: %.c $(B)/flags | build/.deps-build $(GEN_H)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(UC_CFLAGS) -MMD -MP $(PKG_CFLAGS) -c -o $@ $<
+
+$(B)/gen/%.o: $(GEN)/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(UC_CFLAGS) -MMD -MP $(PKG_CFLAGS) -w -c -o $@ $<
+
+# The only object that knows the version, so that a commit rebuilds one file.
+$(B)/lib/base/version.o: lib/base/version.c $(B)/flags $(B)/version
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(UC_CFLAGS) -MMD -MP $(VERSION_DEF) -c -o $@ $<
+
+LIB_A    := $(B)/libuc.a
+LIB_OBJS := $(LIB_SRCS:%.c=$(B)/%.o) $(B)/lib/base/version.o
+GEN_OBJS := $(GEN_C:$(GEN)/%.c=$(B)/gen/%.o)
+$(LIB_A): $(LIB_OBJS) $(GEN_OBJS)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# Each program is a thin main.o plus an archive of everything else, so the
+# unit tests can link what the program links.
+define program
+$(1)_OBJS := $$($(1)_SRCS:%.c=$(B)/%.o)
+$(1)_A    := $(B)/$(1).a
+$$($(1)_A): $$(filter-out %/main.o,$$($(1)_OBJS))
+	$$(call say,AR,$$@)
+	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$^
+$(BIN)/$$($(1)_BIN): $(B)/$(1)/main.o $$($(1)_A) $(LIB_A)
+	@mkdir -p $$(@D)
+	$$(call say,LD,$$@)
+	$$(Q)$$(CC) $$(UC_CFLAGS) $$(UC_LDFLAGS) -o $$@ $$^ $$$$($(PKG_CONFIG) --libs $$($(1)_PKGS)) -lpthread
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+
+# ----------------------------------------------------------------- 5 test
+# Sources are listed; tests are found.  Dropping the file in is the whole step.
+UNIT_SRCS := $(sort $(shell find tests/unit -name 'test_*.c' 2>/dev/null))
+UNIT_BINS := $(UNIT_SRCS:%.c=$(B)/%)
+TEST_PKGS := cmocka $(csi_PKGS) $(union-fs_PKGS)
+$(UNIT_SRCS:%.c=$(B)/%.o): | build/.deps-test
+.SECONDARY: $(UNIT_SRCS:%.c=$(B)/%.o)
+
+# A __wrap_foo() in a test *is* the request to wrap foo().
+$(UNIT_BINS): $(B)/%: $(B)/%.o $(LIB_A) $(foreach p,$(PROGRAMS),$($(p)_A))
+	$(call say,LD,$@)
+	$(Q)$(CC) $(UC_CFLAGS) $(UC_LDFLAGS) -o $@ $< \
+	  $$(grep -oE '\b__wrap_[A-Za-z0-9_]+' $*.c | sort -u | sed 's/__wrap_/-Wl,--wrap=/') \
+	  -Wl,--start-group $(foreach p,$(PROGRAMS),$($(p)_A)) $(LIB_A) -Wl,--end-group \
+	  $$($(PKG_CONFIG) --libs $(TEST_PKGS)) -lpthread
+
+.PHONY: test test-unit
+test: test-unit  ## everything that needs only Debian's packages
+test-unit: $(UNIT_BINS) | build/.deps-test  ## cmocka tests: no root, no network
+	@tests/unit/run $(B)/test-work/unit $(UNIT_BINS)
+
+.PHONY: deps
+deps: build/.deps-build build/.deps-test build/.deps-lint  ## install the Debian packages that are missing (as root), or print the command
+
+# ----------------------------------------------------------------- 6 lint
+C_FILES = $(LIB_SRCS) lib/base/version.c $(foreach p,$(PROGRAMS),$($(p)_SRCS))
+H_FILES = $(sort $(wildcard lib/*/*.h $(addsuffix /*.h,$(PROGRAMS))))
+.PHONY: hdr-check fmt
+hdr-check: $(GEN_H)  ## every header compiles on its own
+	@for h in $(H_FILES); do \
+	  $(CC) $(CPPFLAGS) $(PKG_CFLAGS) -std=gnu11 $(WARN) -Werror -fsyntax-only -x c -include $$h /dev/null || exit 1; done
+fmt: build/.deps-lint  ## clang-format in place
+	@clang-format -i $(C_FILES) $(H_FILES) $(UNIT_SRCS)
+
+# ------------------------------------------------------- 7 install & dist
+.PHONY: install uninstall dist
+clean:  ## remove build/
+	$(Q)rm -rf build
+help:  ## this text
+	@sed -n 's/^\([a-z0-9-]*\):.*  ## /\1\t/p' Makefile | expand -t 16
+.PHONY: FORCE
+FORCE:
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
