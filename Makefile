@@ -54,7 +54,17 @@ LIB_SRCS := \
 	lib/base/sha256.c \
 	lib/base/size.c \
 	lib/base/str.c \
-	lib/base/uuid.c
+	lib/base/uuid.c \
+	lib/os/blk.c \
+	lib/os/clock.c \
+	lib/os/fd.c \
+	lib/os/loopdev.c \
+	lib/os/mkfs.c \
+	lib/os/mount.c \
+	lib/os/notify.c \
+	lib/os/path.c \
+	lib/os/proc.c \
+	lib/os/statfs.c
 
 PROTOS := \
 	proto/csi.proto \

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/base/cleanup.h"
+#include "lib/base/str.h"
+#include "lib/os/clock.h"
+#include "lib/os/fd.h"
+#include "lib/os/loopdev.h"
+
+enum {
+	ATTACH_TRIES = 1000, /* of a race with others who also take the first free device */
+	DETACH_MS = 5000,
+};
+
+const char *uc_loopdev_path(const struct uc_loopdev *loop, char to[static UC_LOOPDEV_PATH_SIZE])
+{
+	snprintf(to, UC_LOOPDEV_PATH_SIZE, "/dev/loop%d", loop->number);
+	return to;
+}
+
+/* 0: has a file behind it, whose identity is in @st; -ENXIO: has none. */
+static int get_status(int fd, struct loop_info64 *st)
+{
+	return ioctl(fd, LOOP_GET_STATUS64, st) < 0 ? -errno : 0;
+}
+
+/* lo_device is encoded like a dev_t of user space. */
+static bool has_file(const struct loop_info64 *st, dev_t dev, ino_t ino)
+{
+	return st->lo_device == dev && st->lo_inode == ino;
+}
+
+struct find {
+	dev_t dev;
+	ino_t ino;
+	struct uc_loopdev *ret_loop;
+};
+
+static int is_file(void *data, const char *name)
+{
+	struct find *find = data;
+	cleanup_fd int fd = -1;
+	char path[UC_LOOPDEV_PATH_SIZE + 32];
+	struct uc_loopdev loop;
+	struct loop_info64 st;
+	uint64_t number;
+
+	if (!uc_str_has_prefix(name, "loop") || uc_str_parse_u64(name + 4, 1 << 20, &number) < 0)
+		return 0;
+	/* Only devices with a file have this; opening every other one would cost more. */
+	snprintf(path, sizeof(path), "/sys/block/loop%d/loop", (int)number);
+	if (access(path, F_OK) < 0)
+		return 0;
+	loop = (struct uc_loopdev){ .number = (int)number, .dev = find->dev, .ino = find->ino };
+	fd = open(UC_LOOPDEV_PATH(&loop), O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || get_status(fd, &st) < 0 || !has_file(&st, find->dev, find->ino))
+		return 0;
+	*find->ret_loop = loop;
+	return st.lo_offset || st.lo_sizelimit ? -EUCLEAN : 1;
+}
+
+int uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+{
+	struct uc_loopdev loop = UC_LOOPDEV_NONE;
+	struct find find = { .dev = dev, .ino = ino, .ret_loop = &loop };
+	cleanup_fd int sys = uc_open_dir_at(AT_FDCWD, "/sys/block");
+	int r;
+
+	if (sys < 0)
+		return uc_fail(err, -sys, "list loop devices");
+	r = uc_dir_each(sys, is_file, &find);
+	if (r == -EUCLEAN)
+		return uc_fail_as(err, EUCLEAN, 0,
+				  "`%s` is attached to the file with an offset or a size limit",
+				  UC_LOOPDEV_PATH(&loop));
+	if (r < 0)
+		return uc_fail(err, -r, "list loop devices");
+	if (r == 0)
+		return -ENOENT;
+	*ret_loop = loop;
+	return 0;
+}
+
+static int forbid_discard(const struct uc_loopdev *loop)
+{
+	char path[UC_LOOPDEV_PATH_SIZE + 64];
+
+	snprintf(path, sizeof(path), "/sys/block/loop%d/queue/discard_max_bytes", loop->number);
+	return uc_write_file_at(AT_FDCWD, path, "0\n");
+}
+
+static int configure(int fd, const char *name, const struct stat *st, struct uc_loopdev *loop)
+{
+	struct loop_config config = {
+		.fd = (uint32_t)fd,
+		.info = { .lo_flags = LO_FLAGS_DIRECT_IO },
+	};
+	cleanup_fd int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	cleanup_fd int dev = -1;
+
+	if (control < 0)
+		return -errno;
+	snprintf((char *)config.info.lo_file_name, LO_NAME_SIZE, "%s", name);
+	loop->number = ioctl(control, LOOP_CTL_GET_FREE);
+	if (loop->number < 0)
+		return -errno;
+	loop->dev = st->st_dev;
+	loop->ino = st->st_ino;
+	dev = open(UC_LOOPDEV_PATH(loop), O_RDWR | O_CLOEXEC);
+	if (dev < 0)
+		/* devtmpfs makes the node before GET_FREE returns; gone again: somebody removed it. */
+		return errno == ENXIO || errno == ENOENT ? -EBUSY : -errno;
+	return ioctl(dev, LOOP_CONFIGURE, &config) < 0 ? -errno : 0;
+}
+
+int uc_loopdev_attach(int fd, const char *name, bool keep_allocated, struct uc_loopdev *ret_loop,
+		      struct uc_err *err)
+{
+	struct uc_loopdev loop = UC_LOOPDEV_NONE;
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return uc_fail(err, errno, "attach a loop device to `%s`", name);
+	r = uc_loopdev_find(st.st_dev, st.st_ino, &loop, err);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r == -ENOENT) {
+		for (int i = 0; i < ATTACH_TRIES; i++) {
+			r = configure(fd, name, &st, &loop);
+			if (r != -EBUSY)
+				break;
+		}
+		if (r < 0)
+			return uc_fail(err, -r, "attach a loop device to `%s`", name);
+	}
+	if (keep_allocated) {
+		r = forbid_discard(&loop);
+		if (r < 0) {
+			(void)uc_loopdev_detach(&loop, NULL);
+			return uc_fail(err, -r, "forbid discards on `%s`", UC_LOOPDEV_PATH(&loop));
+		}
+	}
+	*ret_loop = loop;
+	return 0;
+}
+
+int uc_loopdev_detach(const struct uc_loopdev *loop, struct uc_err *err)
+{
+	uint64_t end = uc_now_ms() + DETACH_MS;
+	struct loop_info64 st;
+
+	for (;;) {
+		cleanup_fd int fd = -1;
+
+		/* O_EXCL: LOOP_CLR_FD of a device in use would only mark it for later. */
+		fd = open(UC_LOOPDEV_PATH(loop), O_RDWR | O_EXCL | O_CLOEXEC);
+		if (fd < 0 && (errno == ENOENT || errno == ENXIO))
+			return 0;
+		if (fd < 0 && errno == EBUSY) {
+			fd = open(UC_LOOPDEV_PATH(loop), O_RDONLY | O_CLOEXEC);
+			if (fd < 0 || get_status(fd, &st) == -ENXIO ||
+			    !has_file(&st, loop->dev, loop->ino))
+				return 0;
+			if (uc_now_ms() >= end)
+				return uc_fail(err, EBUSY, "detach `%s`", UC_LOOPDEV_PATH(loop));
+			uc_sleep_ms(20);
+			continue;
+		}
+		if (fd < 0)
+			return uc_fail(err, errno, "open `%s`", UC_LOOPDEV_PATH(loop));
+		if (get_status(fd, &st) < 0 || !has_file(&st, loop->dev, loop->ino))
+			return 0;
+		if (ioctl(fd, LOOP_CLR_FD) == 0 || errno == ENXIO)
+			return 0;
+		return uc_fail(err, errno, "detach `%s`", UC_LOOPDEV_PATH(loop));
+	}
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Loop devices, found again by what they are backed by.
+ *
+ * A device is identified by its backing file's inode and by offset and size
+ * limit 0; its number says nothing, it may belong to somebody else a moment
+ * later.
+ */
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "lib/base/err.h"
+
+enum {
+	UC_LOOPDEV_PATH_SIZE = 32,
+};
+
+/** struct uc_loopdev - a loop device and the file behind it */
+struct uc_loopdev {
+	int number; /* /dev/loop<number>; -1: none */
+	dev_t dev; /* of the backing file's filesystem */
+	ino_t ino; /* the backing file's inode */
+};
+
+#define UC_LOOPDEV_NONE { .number = -1 }
+
+/** uc_loopdev_path() - "/dev/loopN"; returns @to */
+const char *uc_loopdev_path(const struct uc_loopdev *loop, char to[static UC_LOOPDEV_PATH_SIZE]);
+
+/** UC_LOOPDEV_PATH() - uc_loopdev_path() into a buffer of the enclosing block */
+#define UC_LOOPDEV_PATH(loop) uc_loopdev_path((loop), (char[UC_LOOPDEV_PATH_SIZE]){ 0 })
+
+/**
+ * uc_loopdev_find() - Find the device that has a file behind it
+ * @dev, @ino:	The file
+ * @ret_loop:	Result
+ *
+ * Return: 0, -ENOENT (none), -EUCLEAN (one with another offset or size), another negative errno
+ */
+int uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
+
+/**
+ * uc_loopdev_attach() - Put a file behind a free loop device, with direct I/O
+ * @fd:		The file, open for reading and writing (borrowed)
+ * @name:	Shown by `losetup -l`, cut to 63 bytes
+ * @keep_allocated: Nothing that is written to the device may punch the file: discards are refused
+ * @ret_loop:	Result: the new device, or the one that was there already
+ * @err:	Error detail, or NULL
+ *
+ * Return: 0 or a negative errno
+ */
+int uc_loopdev_attach(int fd, const char *name, bool keep_allocated, struct uc_loopdev *ret_loop,
+		      struct uc_err *err);
+
+/**
+ * uc_loopdev_detach() - Take a device away from its file
+ * @loop:	Device: nothing happens unless it still has this very file behind it
+ * @err:	Error detail, or NULL
+ *
+ * Return: 0 (also if it was not attached any more), -EBUSY (in use), another negative errno
+ */
+int uc_loopdev_detach(const struct uc_loopdev *loop, struct uc_err *err);

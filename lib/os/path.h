@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Paths that come from a request.
+ *
+ * A root is opened once.  Everything below it is opened by openat2() relative
+ * to it: no component may be a symlink, none may lead out of it.
+ */
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "lib/base/cleanup.h"
+#include "lib/base/err.h"
+
+/** struct uc_root - a directory below which requests may name paths */
+struct uc_root {
+	char *path; /* canonical, no trailing slash (except "/") */
+	int fd; /* O_PATH */
+};
+
+#define UC_ROOT_INIT { .path = NULL, .fd = -1 }
+
+/**
+ * uc_root_open() - Canonicalise a directory and open it
+ * @path:	Absolute or relative; symlinks are followed, once, here
+ * @ret_root:	Result; release with uc_root_close()
+ * @err:	Error detail, or NULL
+ *
+ * Return: 0 or a negative errno
+ */
+int uc_root_open(const char *path, struct uc_root *ret_root, struct uc_err *err);
+
+/** uc_root_close() - Release a root; one that was never opened is allowed */
+void uc_root_close(struct uc_root *root);
+
+/**
+ * uc_path_below() - The part of a path below a root
+ * @root:	Root
+ * @path:	Absolute path as a request gives it
+ *
+ * Purely lexical.  "//" and a trailing "/" mean nothing; "." and ".." as components,
+ * and the root itself, are not below it.
+ *
+ * Return: relative path that the caller frees, or NULL if @path does not lie below
+ * @root (or memory ran out: errno is then ENOMEM, else 0)
+ */
+char *uc_path_below(const struct uc_root *root, const char *path);
+
+/**
+ * uc_openat_beneath() - Open what lies below a directory, following no symlink
+ * @dirfd:	Directory (borrowed)
+ * @rel:	Relative path, as from uc_path_below()
+ * @flags:	As for open(); O_CLOEXEC is added
+ *
+ * Return: descriptor (owned); -ELOOP where a component is a symlink, -EXDEV where it leads out; other negative errno
+ */
+int uc_openat_beneath(int dirfd, const char *rel, int flags);
+
+/**
+ * uc_open_parent_beneath() - Open the directory that holds the last component
+ * @dirfd:	Directory (borrowed)
+ * @rel:	Relative path
+ * @create:	Make the directories that are missing (0750)
+ * @ret_name:	Points to the last component, inside @rel
+ *
+ * Return: O_PATH descriptor (owned) or a negative errno
+ */
+int uc_open_parent_beneath(int dirfd, const char *rel, bool create, const char **ret_name);
