@@ -64,7 +64,8 @@ LIB_SRCS := \
 	lib/os/notify.c \
 	lib/os/path.c \
 	lib/os/proc.c \
-	lib/os/statfs.c
+	lib/os/statfs.c \
+	lib/os/unixsock.c
 
 PROTOS := \
 	proto/csi.proto \
@@ -87,8 +88,8 @@ union-fs_SRCS := \
 # Debian's packages: to build and run; to test; to lint; to measure.
 DEPS_build := e2fsprogs gcc libblkid-dev libc6-dev libjansson-dev libmount-dev libnghttp2-dev \
 	libprotobuf-c-dev make pkg-config protobuf-c-compiler protobuf-compiler
-DEPS_test  := btrfs-progs fio git libcmocka-dev procps python3 python3-grpcio python3-jsonschema \
-	python3-protobuf python3-pytest rsync sqlite3 util-linux xfsprogs
+DEPS_test  := acl attr btrfs-progs fio git libcmocka-dev procps python3 python3-grpcio python3-jsonschema \
+	python3-protobuf python3-pytest python3-pytest-xdist rsync sqlite3 util-linux xfsprogs
 DEPS_lint  := clang clang-format clang-tidy cppcheck shellcheck systemd
 DEPS_bench := fio mergerfs
 
@@ -101,7 +102,7 @@ all: $(BINS)  ## build every program into build/bin/
 
 # Installs what is missing when root asks for more than the programs themselves;
 # otherwise prints the one command to run.
-AUTO_DEPS := $(filter deps demo test% conformance lint bench,$(MAKECMDGOALS))
+AUTO_DEPS := $(filter deps demo test% conformance lint bench fmt,$(MAKECMDGOALS))
 define need
 @missing=; for p in $(1); do \
   dpkg-query -W -f '$${db:Status-Status}' "$$p" 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
@@ -192,10 +193,75 @@ $(UNIT_BINS): $(B)/%: $(B)/%.o $(LIB_A) $(foreach p,$(PROGRAMS),$($(p)_A))
 	  -Wl,--start-group $(foreach p,$(PROGRAMS),$($(p)_A)) $(LIB_A) -Wl,--end-group \
 	  $$($(PKG_CONFIG) --libs $(TEST_PKGS)) -lpthread
 
-.PHONY: test test-unit
-test: test-unit  ## everything that needs only Debian's packages
+# A server and a client of lib/rpc that exist for tests/blackbox/test_rpc_*.py only.
+ECHO_BINS := $(B)/tests/lib/echo_client $(B)/tests/lib/echo_server
+$(GEN)/echo.pb-c.c $(GEN)/echo.pb-c.h &: tests/lib/echo.proto | build/.deps-build
+	@mkdir -p $(GEN)
+	$(call say,PROTOC,$<)
+	$(Q)protoc-c -Itests/lib --c_out=$(GEN) $<
+.SECONDARY: $(GEN)/echo.pb-c.c $(GEN)/echo.pb-c.h $(ECHO_BINS:=.o)
+$(ECHO_BINS:=.o): | $(GEN)/echo.pb-c.h
+$(ECHO_BINS): $(B)/%: $(B)/%.o $(B)/gen/echo.pb-c.o $(LIB_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(UC_CFLAGS) $(UC_LDFLAGS) -o $@ $^ $$($(PKG_CONFIG) --libs $(csi_PKGS)) -lpthread
+
+# Times CSI calls for tests/bench/run.py.
+BENCH_CLIENT := $(B)/tests/bench/client
+$(BENCH_CLIENT): $(B)/%: $(B)/%.o $(LIB_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(UC_CFLAGS) $(UC_LDFLAGS) -o $@ $^ $$($(PKG_CONFIG) --libs $(csi_PKGS)) -lpthread
+
+# Preloaded into programs under test: makes their n-th step fail, or kills them there.
+FAULTINJECT := $(B)/tests/lib/faultinject.so
+$(FAULTINJECT): tests/lib/faultinject.c $(B)/flags | build/.deps-build
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 $(CFLAGS) $(WARN) -fPIC -shared -o $@ $< -ldl
+
+# The same messages for the tests' gRPC client.
+PY_GEN := build/gen/python/csi_pb2.py build/gen/python/pluginregistration_pb2.py
+build/gen/python/%_pb2.py: proto/%.proto | build/.deps-test
+	@mkdir -p $(@D)
+	$(call say,PROTOC,$@)
+	$(Q)protoc -Iproto --python_out=$(@D) $<
+
+.PHONY: test-tools
+test-tools: $(ECHO_BINS) $(FAULTINJECT) $(PY_GEN)
+
+# TESTS= chooses what pytest runs: files, or -k expressions with PYTEST_ARGS.
+TESTS       ?= tests/blackbox
+PYTEST_ARGS ?=
+PYTEST_JOBS ?= 3
+# A preloaded library comes before a sanitizer's runtime, which objects; so that comes first.
+SAN_PRELOAD  = $(if $(SAN),$(shell $(CC) -print-file-name=$(if $(findstring thread,$(SAN)),libtsan.so,libasan.so)))
+SAN_ENV      = $(if $(SAN),ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(abspath tests/lib/tsan.supp) SAN_PRELOAD=$(SAN_PRELOAD))
+
+.PHONY: test test-unit test-blackbox test-sanitizers test-trixie conformance
+test: test-unit test-blackbox  ## everything that needs only Debian's packages; as root
 test-unit: $(UNIT_BINS) | build/.deps-test  ## cmocka tests: no root, no network
 	@tests/unit/run $(B)/test-work/unit $(UNIT_BINS)
+test-blackbox: all test-tools | build/.deps-test  ## pytest against the built programs, with real mounts; as root
+	@BIN=$(abspath $(BIN)) BUILD=$(abspath $(B)) PYTHONDONTWRITEBYTECODE=1 $(SAN_ENV) unshare --mount --propagation private \
+	  $(PYTHON) -m pytest -q -p no:cacheprovider -n $(PYTEST_JOBS) $(PYTEST_ARGS) $(TESTS)
+test-sanitizers:  ## what sanitizers find most in, with each of them
+	@tests/sanitizers
+test-trixie:  ## build and unit tests in a Debian 13 chroot
+	@tests/trixie
+
+GO ?= go
+build/csi-sanity: tests/conformance/go.mod tests/conformance/go.sum
+	$(call say,GO,$@)
+	$(Q)cd tests/conformance && GOFLAGS=-mod=readonly $(GO) build -o $(abspath $@) \
+	  github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity
+conformance: all build/csi-sanity | build/.deps-test  ## csi-sanity, built from its Go module, against the driver; as root
+	@tests/conformance/run $(BIN) build/csi-sanity build/conformance
+
+.PHONY: demo bench
+demo: all  ## the main job, on two small disks, in two minutes; as root
+	@tests/demo $(BIN) build/demo
+bench: all test-tools $(BENCH_CLIENT) | build/.deps-test build/.deps-bench  ## the figures, as a table; as root
+	@BIN=$(abspath $(BIN)) unshare --mount --propagation private $(PYTHON) tests/bench/run.py
 
 .PHONY: deps
 deps: build/.deps-build build/.deps-test build/.deps-lint  ## install the Debian packages that are missing (as root), or print the command
@@ -203,15 +269,46 @@ deps: build/.deps-build build/.deps-test build/.deps-lint  ## install the Debian
 # ----------------------------------------------------------------- 6 lint
 C_FILES = $(LIB_SRCS) lib/base/version.c $(foreach p,$(PROGRAMS),$($(p)_SRCS))
 H_FILES = $(sort $(wildcard lib/*/*.h $(addsuffix /*.h,$(PROGRAMS))))
-.PHONY: hdr-check fmt
+SH_FILES = .ci/run tests/demo tests/sanitizers tests/trixie tests/unit/run tests/conformance/run $(wildcard tests/lint/*.sh)
+TEST_C_FILES = $(UNIT_SRCS) $(wildcard tests/lib/*.c tests/bench/*.c)
+.PHONY: lint hdr-check fmt tidy
+lint: build/.deps-lint build/.deps-test  ## warnings as errors, headers, format, layers, symbols, clang-tidy, cppcheck, shellcheck
+	@$(MAKE) --no-print-directory WERROR=1 all hdr-check $(UNIT_SRCS:%.c=build/plain-werror/%.o)
+	@echo "  LINT     format";  clang-format --dry-run -Werror $(C_FILES) $(H_FILES) $(TEST_C_FILES)
+	@echo "  LINT     layers";  tests/lint/layers.sh
+	@echo "  LINT     symbols"; tests/lint/symbols.sh build/plain-werror
+	@echo "  LINT     size";    tests/lint/size.sh $(C_FILES) $(H_FILES)
+	@echo "  LINT     clang-tidy"; printf '%s\n' $(C_FILES) | xargs -P 2 -n 1 sh -c 'exec clang-tidy --quiet \
+	  -warnings-as-errors="*" "$$@" -- $(CPPFLAGS) $(PKG_CFLAGS) -std=gnu11 -DUC_VERSION="\"\""' tidy >build/tidy.log 2>&1 \
+	  || { cat build/tidy.log; exit 1; }
+	@echo "  LINT     cppcheck"; cppcheck --quiet -j 2 --std=c11 --error-exitcode=1 --inline-suppr \
+	  --enable=warning,portability,performance --suppress=missingIncludeSystem --suppress=memleak \
+	  --suppress='*:build/gen/*' -D_GNU_SOURCE -DUC_VERSION='""' -I. -Ibuild/gen $(C_FILES)
+	@echo "  LINT     shellcheck"; shellcheck $(SH_FILES)
 hdr-check: $(GEN_H)  ## every header compiles on its own
 	@for h in $(H_FILES); do \
 	  $(CC) $(CPPFLAGS) $(PKG_CFLAGS) -std=gnu11 $(WARN) -Werror -fsyntax-only -x c -include $$h /dev/null || exit 1; done
 fmt: build/.deps-lint  ## clang-format in place
-	@clang-format -i $(C_FILES) $(H_FILES) $(UNIT_SRCS)
+	@clang-format -i $(C_FILES) $(H_FILES) $(TEST_C_FILES)
 
 # ------------------------------------------------------- 7 install & dist
+MAN_8 := docs/man/union-csi.8 docs/man/union-fs.8
+UNITS := deploy/systemd/union-csi.service
 .PHONY: install uninstall dist
+install: all  ## honours PREFIX, BINDIR, MANDIR, UNITDIR and DESTDIR
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(UNITDIR)
+	install -m 0755 $(BINS) $(DESTDIR)$(BINDIR)
+	ln -sf union-fs $(DESTDIR)$(BINDIR)/gogomergerfs
+	install -m 0644 $(MAN_8) $(DESTDIR)$(MANDIR)/man8
+	sed 's,/usr/local/bin/,$(BINDIR)/,' $(UNITS) >$(DESTDIR)$(UNITDIR)/union-csi.service
+uninstall:  ## with the same variables
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(BINS)) gogomergerfs)
+	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN_8))) $(DESTDIR)$(UNITDIR)/union-csi.service
+dist:  ## source tarball from HEAD, with its checksum
+	@mkdir -p build/dist
+	@git archive --format=tar.gz --prefix=union-csi-$(VERSION)/ --add-virtual-file=union-csi-$(VERSION)/VERSION:$(VERSION) \
+	  -o build/dist/union-csi-$(VERSION).tar.gz HEAD
+	@cd build/dist && sha256sum union-csi-$(VERSION).tar.gz | tee union-csi-$(VERSION).tar.gz.sha256
 clean:  ## remove build/
 	$(Q)rm -rf build
 help:  ## this text

@@ -19,7 +19,10 @@ struct uc_buf {
 	bool failed;
 };
 
-#define UC_BUF_INIT { .data = NULL, .len = 0, .cap = 0, .failed = false }
+#define UC_BUF_INIT                                               \
+	{                                                         \
+		.data = NULL, .len = 0, .cap = 0, .failed = false \
+	}
 
 /** uc_buf_done() - Release what the buffer holds; it may be used again */
 void uc_buf_done(struct uc_buf *b);

@@ -6,6 +6,9 @@
 
 #include "lib/base/err.h"
 
+#undef uc_fail
+#undef uc_fail_as
+
 int uc_fail(struct uc_err *err, int num, const char *fmt, ...)
 {
 	const char *desc = strerrordesc_np(num);
@@ -58,5 +61,6 @@ int uc_wrap(struct uc_err *err, int r, const char *fmt, ...)
 	if (n >= 0 && (size_t)n < sizeof(err->msg))
 		snprintf(err->msg + n, sizeof(err->msg) - (size_t)n, ": %.*s",
 			 (int)(sizeof(err->msg) - (size_t)n), inner);
+	err->num = -r;
 	return r;
 }

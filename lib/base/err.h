@@ -23,7 +23,7 @@ enum {
 };
 
 struct uc_err {
-	int num; /* positive errno; 0 means no error */
+	int num;    /* positive errno; 0 means no error */
 	int status; /* what the program's edge reports (a gRPC code, say); 0: derive it from num */
 	char msg[UC_ERR_MSG_MAX];
 };
@@ -54,9 +54,16 @@ int uc_fail_as(struct uc_err *err, int num, int status, const char *fmt, ...)
 /**
  * uc_wrap() - Put context in front of a recorded error
  * @err:	Error to extend, or NULL
- * @r:		Negative errno that is being propagated
+ * @r:		Negative errno that is being propagated; it may differ from the recorded one, and
+ * replaces it
  * @fmt:	What the caller was doing
  *
  * Return: always @r
  */
 int uc_wrap(struct uc_err *err, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#ifdef __clang_analyzer__
+/* The analyser cannot see that these never return 0, and would follow paths that do not exist. */
+#define uc_fail(err, num, ...) (uc_fail(err, num, __VA_ARGS__), -1)
+#define uc_fail_as(err, num, status, ...) (uc_fail_as(err, num, status, __VA_ARGS__), -1)
+#endif

@@ -11,9 +11,14 @@
 int uc_json_parse(const char *text, size_t n, json_t **ret_object, struct uc_err *err)
 {
 	cleanup_json json_t *o = NULL;
-	json_error_t e;
+	json_error_t e = { .line = 0 };
 
 	o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+	/* It gives a code to whatever is wrong with the text; of a lack of memory it says nothing,
+	 * in most places. */
+	if (!o && (json_error_code(&e) == json_error_unknown ||
+		   json_error_code(&e) == json_error_out_of_memory))
+		return uc_fail(err, ENOMEM, "parse JSON");
 	if (!o)
 		return uc_fail_as(err, EINVAL, 0, "not valid JSON: line %d: %s", e.line,
 				  UC_PRINTABLE(e.text));
@@ -68,7 +73,7 @@ static int get(const json_t *object, const char *key, bool required, json_type t
 int uc_json_get_str(const json_t *object, const char *key, bool required, const char **ret_value,
 		    struct uc_err *err)
 {
-	json_t *v;
+	json_t *v = NULL;
 	int r;
 
 	r = get(object, key, required, JSON_STRING, &v, err);
@@ -84,7 +89,7 @@ int uc_json_get_u64(const json_t *object, const char *key, bool required, uint64
 		    uint64_t *ret_value, struct uc_err *err)
 {
 	json_int_t i;
-	json_t *v;
+	json_t *v = NULL;
 	int r;
 
 	r = get(object, key, required, JSON_INTEGER, &v, err);
@@ -101,7 +106,7 @@ int uc_json_get_u64(const json_t *object, const char *key, bool required, uint64
 int uc_json_get_bool(const json_t *object, const char *key, bool required, bool *ret_value,
 		     struct uc_err *err)
 {
-	json_t *v;
+	json_t *v = NULL;
 	int r;
 
 	r = get(object, key, required, JSON_TRUE, &v, err);
@@ -131,7 +136,7 @@ int uc_json_get_strv(const json_t *object, const char *key, bool required, char 
 		     struct uc_err *err)
 {
 	cleanup_strv char **list = NULL;
-	json_t *array, *v;
+	json_t *array = NULL, *v;
 	size_t i;
 	int r;
 
@@ -141,9 +146,11 @@ int uc_json_get_strv(const json_t *object, const char *key, bool required, char 
 	list = calloc(1, sizeof(*list));
 	if (!list)
 		return uc_fail(err, ENOMEM, "field `%s`", key);
-	json_array_foreach(array, i, v) {
+	json_array_foreach(array, i, v)
+	{
 		if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
-			return uc_fail_as(err, EINVAL, 0, "field `%s`[%zu] is not a string", key, i);
+			return uc_fail_as(err, EINVAL, 0, "field `%s`[%zu] is not a string", key,
+					  i);
 		if (uc_strv_push(&list, json_string_value(v)) < 0)
 			return uc_fail(err, ENOMEM, "field `%s`", key);
 	}

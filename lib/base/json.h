@@ -55,7 +55,8 @@ int uc_json_get_object(const json_t *object, const char *key, bool required, jso
 
 /**
  * uc_json_get_strv() - Get an array of strings as a list
- * @ret_list:	List ended by NULL (owned by the caller); an absent field that is not required leaves it untouched
+ * @ret_list:	List ended by NULL (owned by the caller); an absent field that is not required
+ * leaves it untouched
  *
  * Return: 0, -EINVAL or -ENOMEM
  */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/base/log.h"
+#include "lib/base/str.h"
 
 enum {
 	MSG_MAX = 2048,
@@ -42,21 +43,38 @@ bool uc_log_enabled(enum uc_log_level level)
 	return level <= log_max;
 }
 
-/* Copies @s with what could end or confuse a line made visible; returns the length. */
+/*
+ * Copies @s with what could end or confuse a line made visible: control characters,
+ * C1 (U+0080–U+009F) among them, and what is not UTF-8; returns the length.
+ */
 static size_t escape(char *to, size_t size, const char *s, bool json)
 {
-	size_t n = 0;
+	size_t left = strlen(s), valid = 0, n = 0;
 
-	for (; *s && n + 7 < size; s++) {
-		unsigned char c = (unsigned char)*s;
+	for (; left && n + 9 < size; s++, left--) {
+		const unsigned char *c = (const unsigned char *)s;
+		bool is_c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
 
-		if (json && (c == '"' || c == '\\')) {
+		if (!valid)
+			valid = uc_str_utf8_len(s, left);
+		if (!valid) {
+			n += (size_t)snprintf(to + n, size - n, json ? "\\\\x%02x" : "\\x%02x", *c);
+			continue;
+		}
+		valid--;
+		if (is_c1) {
+			n += (size_t)snprintf(to + n, size - n, json ? "\\u%04x" : "\\xc2\\x%02x",
+					      c[1]);
+			valid--;
+			s++;
+			left--;
+		} else if (json && (*c == '"' || *c == '\\')) {
 			to[n++] = '\\';
-			to[n++] = (char)c;
-		} else if (c < 0x20 || c == 0x7f) {
-			n += (size_t)snprintf(to + n, size - n, json ? "\\u%04x" : "\\x%02x", c);
+			to[n++] = (char)*c;
+		} else if (*c < 0x20 || *c == 0x7f) {
+			n += (size_t)snprintf(to + n, size - n, json ? "\\u%04x" : "\\x%02x", *c);
 		} else {
-			to[n++] = (char)c;
+			to[n++] = (char)*c;
 		}
 	}
 	to[n] = '\0';

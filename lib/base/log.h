@@ -5,8 +5,8 @@
  * One line per event on stderr.  Library code may only use log_debug(): whoever
  * decides what to do about an event logs it, once.
  *
- * A line never holds a control character: text that came from outside cannot
- * forge a second line.  errno is preserved.
+ * A line is valid UTF-8 and never holds a control character: text that came from
+ * outside cannot forge a second line.  errno is preserved.
  */
 
 #include <stdbool.h>
@@ -40,8 +40,8 @@ void uc_log(enum uc_log_level level, const char *fmt, ...) __attribute__((format
 #define log_err(...) uc_log(UC_LOG_ERR, __VA_ARGS__)
 #define log_warn(...) uc_log(UC_LOG_WARN, __VA_ARGS__)
 #define log_info(...) uc_log(UC_LOG_INFO, __VA_ARGS__)
-#define log_debug(...)                                        \
-	do {                                                  \
-		if (uc_log_enabled(UC_LOG_DEBUG))             \
-			uc_log(UC_LOG_DEBUG, __VA_ARGS__);    \
+#define log_debug(...)                                     \
+	do {                                               \
+		if (uc_log_enabled(UC_LOG_DEBUG))          \
+			uc_log(UC_LOG_DEBUG, __VA_ARGS__); \
 	} while (0)

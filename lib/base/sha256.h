@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum {
-	UC_SHA256_SIZE = 32, /* bytes */
+	UC_SHA256_SIZE = 32,                         /* bytes */
 	UC_SHA256_HEX_SIZE = 2 * UC_SHA256_SIZE + 1, /* with the NUL */
 };
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/array.h"
+#include "lib/base/macros.h"
 #include "lib/base/size.h"
 #include "lib/base/str.h"
 
@@ -63,7 +63,8 @@ int uc_size_parse(const char *s, uint64_t *ret_bytes, struct uc_err *err)
 	}
 	factor = unit_factor(p);
 	if (!digits || !factor)
-		return uc_fail_as(err, EINVAL, 0, "`%s` is not a size such as 1073741824, 10Gi or 1.5GiB",
+		return uc_fail_as(err, EINVAL, 0,
+				  "`%s` is not a size such as 1073741824, 10Gi or 1.5GiB",
 				  UC_PRINTABLE(s));
 	/* v < 10^20 and factor ≤ 2^50: the product fits 128 bits. */
 	v = (v * factor + scale - 1) / scale;

@@ -21,7 +21,8 @@ enum {
  * @ret_bytes:	Result, rounded up to a whole byte; untouched on failure
  * @err:	Error detail, or NULL
  *
- * Ki Mi Gi Ti Pi are powers of 1024; k (or K) M G T P powers of 1000; a "B" behind either changes nothing.
+ * Ki Mi Gi Ti Pi are powers of 1024; k (or K) M G T P powers of 1000; a "B" behind either changes
+ * nothing.
  *
  * Return: 0, -EINVAL (not a size) or -ERANGE (more than INT64_MAX bytes)
  */
@@ -36,5 +37,6 @@ int uc_size_parse(const char *s, uint64_t *ret_bytes, struct uc_err *err);
  */
 const char *uc_size_format(uint64_t bytes, char to[static UC_SIZE_TEXT_MAX]);
 
-/** uc_round_up() - Smallest multiple of @unit (≥ 1) that is not less than @v; UINT64_MAX if there is none */
+/** uc_round_up() - Smallest multiple of @unit (≥ 1) that is not less than @v; UINT64_MAX if there
+ * is none */
 uint64_t uc_round_up(uint64_t v, uint64_t unit);

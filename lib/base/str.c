@@ -107,21 +107,33 @@ size_t uc_str_utf8_cut(const char *s, size_t n, size_t max)
 	return max;
 }
 
+/* C0, DEL and C1 (U+0080–U+009F), whose U+009B starts a terminal's escape sequence like ESC [. */
+static bool is_control(const unsigned char *c, size_t len)
+{
+	return *c < 0x20 || *c == 0x7f || (len == 2 && c[0] == 0xc2 && c[1] < 0xa0);
+}
+
 const char *uc_str_printable(char *to, size_t size, const char *s)
 {
 	static const char dots[] = "…";
-	size_t left = s ? strlen(s) : 0, n = 0;
+	size_t left = s ? strlen(s) : 0, n = 0, cut = 0;
 
 	while (left > 0) {
 		const unsigned char *c = (const unsigned char *)s;
 		size_t len = utf8_char(c, left);
-		size_t need = len == 0 || *c < 0x20 || *c == 0x7f ? 4 : len;
+		bool hidden = len == 0 || is_control(c, len);
+		size_t need = hidden ? 4 : len;
 
-		if (n + need + sizeof(dots) > size) {
-			memcpy(to + n, dots, sizeof(dots));
-			return to;
+		if (n + sizeof(dots) <= size)
+			cut = n;
+		if (n + need >= size) {
+			if (size >= sizeof(dots)) {
+				memcpy(to + cut, dots, sizeof(dots));
+				return to;
+			}
+			break;
 		}
-		if (need == 4 && len != 4) {
+		if (hidden) {
 			n += (size_t)snprintf(to + n, size - n, "\\x%02x", *c);
 			len = 1;
 		} else {

@@ -25,8 +25,7 @@ static const char *value(blkid_probe probe, const char *name)
 
 static int set_up(blkid_probe probe, int fd)
 {
-	if (blkid_probe_set_device(probe, fd, 0, 0) ||
-	    blkid_probe_enable_superblocks(probe, 1) ||
+	if (blkid_probe_set_device(probe, fd, 0, 0) || blkid_probe_enable_superblocks(probe, 1) ||
 	    blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_UUID |
 							     BLKID_SUBLKS_USAGE |
 							     BLKID_SUBLKS_BADCSUM) ||
@@ -69,8 +68,8 @@ int uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err)
 		const char *type = value(probe, "TYPE"), *usage = value(probe, "USAGE");
 		bool table = *value(probe, "PTTYPE");
 
-		content.kind = strcmp(usage, "filesystem") == 0 && !table ? UC_BLK_FILESYSTEM :
-									    UC_BLK_OTHER;
+		content.kind = strcmp(usage, "filesystem") == 0 && !table ? UC_BLK_FILESYSTEM
+									  : UC_BLK_OTHER;
 		snprintf(content.type, sizeof(content.type), "%s",
 			 *type ? type : value(probe, "PTTYPE"));
 		snprintf(content.uuid, sizeof(content.uuid), "%s", value(probe, "UUID"));

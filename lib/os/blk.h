@@ -8,9 +8,10 @@
 #include "lib/base/err.h"
 
 enum uc_blk_kind {
-	UC_BLK_BLANK, /* no signature of anything, and every byte that was looked at could be read */
+	UC_BLK_BLANK, /* no signature of anything, and every byte that was looked at could be read
+		       */
 	UC_BLK_FILESYSTEM, /* exactly one filesystem */
-	UC_BLK_OTHER, /* another signature: partition table, RAID member, LVM, LUKS, … */
+	UC_BLK_OTHER,      /* another signature: partition table, RAID member, LVM, LUKS, … */
 	UC_BLK_AMBIVALENT, /* several signatures that exclude each other */
 };
 

@@ -31,26 +31,32 @@ int uc_write_all(int fd, const void *p, size_t n)
 
 int uc_read_fd(int fd, size_t max, struct uc_buf *ret)
 {
-	size_t total = 0;
+	size_t start = ret->len;
+	int r = 0;
 
 	for (;;) {
 		ssize_t k;
 
-		if (uc_buf_reserve(ret, 4096) < 0)
-			return -ENOMEM;
+		r = uc_buf_reserve(ret, 4096);
+		if (r < 0)
+			break;
 		k = read(fd, ret->data + ret->len, 4096);
 		if (k < 0 && errno == EINTR)
 			continue;
-		if (k < 0)
-			return -errno;
-		if (k == 0)
-			return 0;
-		total += (size_t)k;
-		if (total > max)
-			return -EFBIG;
+		r = k < 0 ? -errno : 0;
+		if (k <= 0)
+			break;
 		ret->len += (size_t)k;
-		ret->data[ret->len] = '\0';
+		if (ret->len - start > max) {
+			r = -EFBIG;
+			break;
+		}
 	}
+	if (r < 0)
+		ret->len = start;
+	if (ret->data)
+		ret->data[ret->len] = '\0';
+	return r;
 }
 
 int uc_read_file_at(int dirfd, const char *name, size_t max, struct uc_buf *ret)
@@ -88,16 +94,21 @@ static int write_temp(int dirfd, const char *temp, const void *p, size_t n, mode
 	return 0;
 }
 
+static char *temp_name(const char *name)
+{
+	char *temp = NULL;
+
+	return asprintf(&temp, ".%s.tmp", name) < 0 ? NULL : temp;
+}
+
 int uc_replace_file_at(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
 		       struct uc_err *err)
 {
-	cleanup_free char *temp = NULL;
+	cleanup_free char *temp = temp_name(name);
 	int r;
 
-	if (asprintf(&temp, ".%s.tmp", name) < 0) {
-		temp = NULL;
+	if (!temp)
 		return uc_fail(err, ENOMEM, "write `%s`", name);
-	}
 	r = write_temp(dirfd, temp, p, n, mode);
 	if (r == 0 && renameat(dirfd, temp, dirfd, name) < 0)
 		r = -errno;
@@ -112,7 +123,12 @@ int uc_replace_file_at(int dirfd, const char *name, const void *p, size_t n, mod
 
 int uc_remove_file_at(int dirfd, const char *name, struct uc_err *err)
 {
-	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
+	cleanup_free char *temp = temp_name(name);
+
+	if (!temp)
+		return uc_fail(err, ENOMEM, "remove `%s`", name);
+	if ((unlinkat(dirfd, temp, 0) < 0 && errno != ENOENT) ||
+	    (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT))
 		return uc_fail(err, errno, "remove `%s`", name);
 	if (fsync(dirfd) < 0)
 		return uc_fail(err, errno, "sync the directory of `%s`", name);
@@ -126,24 +142,28 @@ int uc_open_dir_at(int dirfd, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+static int sync_parent(int fd)
+{
+	cleanup_fd int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return parent < 0 || fsync(parent) < 0 ? -errno : 0;
+}
+
 int uc_make_dir_at(int dirfd, const char *name, mode_t mode)
 {
 	cleanup_fd int fd = -1;
+	int r;
 
-	if (mkdirat(dirfd, name, mode) == 0) {
-		cleanup_fd int parent = -1;
-
-		fd = uc_open_dir_at(dirfd, name);
-		if (fd < 0)
-			return fd;
-		parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (parent < 0 || fsync(parent) < 0)
-			return -errno;
-		return take_fd(&fd);
+	if (mkdirat(dirfd, name, mode) < 0)
+		return errno == EEXIST ? uc_open_dir_at(dirfd, name) : -errno;
+	fd = uc_open_dir_at(dirfd, name);
+	r = fd < 0 ? fd : sync_parent(fd);
+	if (r < 0) {
+		/* The next call would take it for one that is durable. */
+		(void)unlinkat(dirfd, name, AT_REMOVEDIR);
+		return r;
 	}
-	if (errno != EEXIST)
-		return -errno;
-	return uc_open_dir_at(dirfd, name);
+	return take_fd(&fd);
 }
 
 int uc_dir_each(int dirfd, int (*fn)(void *data, const char *name), void *data)

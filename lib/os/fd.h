@@ -21,7 +21,7 @@ int uc_write_all(int fd, const void *p, size_t n);
  * uc_read_fd() - Read to the end
  * @fd:		Descriptor (borrowed), read from where it stands
  * @max:	Most bytes that are accepted
- * @ret:	Buffer to append to
+ * @ret:	Buffer to append to; on failure it has what it had before
  *
  * Return: 0, -EFBIG (more than @max), or another negative errno
  */
@@ -32,7 +32,7 @@ int uc_read_fd(int fd, size_t max, struct uc_buf *ret);
  * @dirfd:	Directory (borrowed) or AT_FDCWD
  * @name:	Path below it; the last component is not followed if it is a symlink
  * @max:	Most bytes that are accepted
- * @ret:	Buffer to append to
+ * @ret:	Buffer to append to; on failure it has what it had before
  *
  * Return: 0, -ENOENT, -EFBIG, or another negative errno
  */
@@ -54,7 +54,8 @@ int uc_write_file_at(int dirfd, const char *name, const char *text);
  * @err:	Error detail, or NULL
  *
  * Temporary file, fsync, rename, fsync of the directory.  The temporary file is
- * called ".<name>.tmp": one that a crash has left is overwritten by the next call.
+ * called ".<name>.tmp": one that a crash has left is overwritten by the next call, and
+ * removed by uc_remove_file_at().
  *
  * Return: 0 or a negative errno; on failure the old content is in place, except
  * that after a failed last fsync either may be
@@ -63,7 +64,10 @@ int uc_replace_file_at(int dirfd, const char *name, const void *p, size_t n, mod
 		       struct uc_err *err);
 
 /**
- * uc_remove_file_at() - Remove a file for good: unlink and fsync of the directory
+ * uc_remove_file_at() - Remove a file for good, and what a crash in uc_replace_file_at() left of it
+ *
+ * The directory is synced.
+ *
  * Return: 0 (also if it was not there) or a negative errno
  */
 int uc_remove_file_at(int dirfd, const char *name, struct uc_err *err);
@@ -78,7 +82,7 @@ int uc_open_dir_at(int dirfd, const char *name);
  * uc_make_dir_at() - Create a directory if it is not there, and open it
  * @mode:	Permissions if it is created
  *
- * A new directory is durable: its parent is synced.
+ * A new directory is durable: its parent is synced.  On failure there is no new one.
  *
  * Return: descriptor (owned) or a negative errno (-ENOTDIR where something else has the name)
  */

@@ -51,8 +51,9 @@ static int is_file(void *data, const char *name)
 	cleanup_fd int fd = -1;
 	char path[UC_LOOPDEV_PATH_SIZE + 32];
 	struct uc_loopdev loop;
-	struct loop_info64 st;
+	struct loop_info64 st = { 0 };
 	uint64_t number;
+	int r;
 
 	if (!uc_str_has_prefix(name, "loop") || uc_str_parse_u64(name + 4, 1 << 20, &number) < 0)
 		return 0;
@@ -62,7 +63,12 @@ static int is_file(void *data, const char *name)
 		return 0;
 	loop = (struct uc_loopdev){ .number = (int)number, .dev = find->dev, .ino = find->ino };
 	fd = open(UC_LOOPDEV_PATH(&loop), O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || get_status(fd, &st) < 0 || !has_file(&st, find->dev, find->ino))
+	r = fd < 0 ? -errno : get_status(fd, &st);
+	if (r == -ENXIO || r == -ENOENT) /* it lost its file in the meantime */
+		return 0;
+	if (r < 0) /* then nobody knows whether it is the one */
+		return r;
+	if (!has_file(&st, find->dev, find->ino))
 		return 0;
 	*find->ret_loop = loop;
 	return st.lo_offset || st.lo_sizelimit ? -EUCLEAN : 1;
@@ -90,12 +96,52 @@ int uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc
 	return 0;
 }
 
-static int forbid_discard(const struct uc_loopdev *loop)
+/* Of the files in /sys/block/loopN/queue. */
+static int read_queue(const struct uc_loopdev *loop, const char *name, uint64_t *ret_value)
+{
+	cleanup_buf struct uc_buf b = UC_BUF_INIT;
+	char path[UC_LOOPDEV_PATH_SIZE + 64];
+	int r;
+
+	snprintf(path, sizeof(path), "/sys/block/loop%d/queue/%s", loop->number, name);
+	r = uc_read_file_at(AT_FDCWD, path, 64, &b);
+	if (r < 0)
+		return r;
+	if (b.len && b.data[b.len - 1] == '\n')
+		b.data[b.len - 1] = '\0';
+	return uc_str_parse_u64(uc_buf_str(&b), UINT64_MAX, ret_value);
+}
+
+int uc_loopdev_forbid_discard(const struct uc_loopdev *loop, struct uc_err *err)
 {
 	char path[UC_LOOPDEV_PATH_SIZE + 64];
+	int r;
 
 	snprintf(path, sizeof(path), "/sys/block/loop%d/queue/discard_max_bytes", loop->number);
-	return uc_write_file_at(AT_FDCWD, path, "0\n");
+	r = uc_write_file_at(AT_FDCWD, path, "0\n");
+	return r < 0 ? uc_fail(err, -r, "forbid discards on `%s`", UC_LOOPDEV_PATH(loop)) : 0;
+}
+
+/*
+ * Whether discards are forbidden on a device that could do them.  The setting outlives
+ * the file, and the kernel (6.18) takes no other value once it is 0: the device's unit of
+ * discard is 0 then as well, and nothing is a multiple of that.
+ */
+static bool is_stuck(const struct uc_loopdev *loop)
+{
+	uint64_t max = 1, hardware = 0;
+
+	return read_queue(loop, "discard_max_bytes", &max) == 0 && max == 0 &&
+	       read_queue(loop, "discard_max_hw_bytes", &hardware) == 0 && hardware > 0;
+}
+
+/* A device that nobody uses is made anew, with the default settings. */
+static void renew(const struct uc_loopdev *loop)
+{
+	cleanup_fd int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+
+	if (control >= 0 && ioctl(control, LOOP_CTL_REMOVE, loop->number) == 0)
+		(void)ioctl(control, LOOP_CTL_ADD, loop->number);
 }
 
 static int configure(int fd, const char *name, const struct stat *st, struct uc_loopdev *loop)
@@ -117,13 +163,13 @@ static int configure(int fd, const char *name, const struct stat *st, struct uc_
 	loop->ino = st->st_ino;
 	dev = open(UC_LOOPDEV_PATH(loop), O_RDWR | O_CLOEXEC);
 	if (dev < 0)
-		/* devtmpfs makes the node before GET_FREE returns; gone again: somebody removed it. */
+		/* devtmpfs makes the node before GET_FREE returns; gone again: somebody removed it.
+		 */
 		return errno == ENXIO || errno == ENOENT ? -EBUSY : -errno;
 	return ioctl(dev, LOOP_CONFIGURE, &config) < 0 ? -errno : 0;
 }
 
-int uc_loopdev_attach(int fd, const char *name, bool keep_allocated, struct uc_loopdev *ret_loop,
-		      struct uc_err *err)
+int uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_loop, struct uc_err *err)
 {
 	struct uc_loopdev loop = UC_LOOPDEV_NONE;
 	struct stat st;
@@ -137,51 +183,62 @@ int uc_loopdev_attach(int fd, const char *name, bool keep_allocated, struct uc_l
 	if (r == -ENOENT) {
 		for (int i = 0; i < ATTACH_TRIES; i++) {
 			r = configure(fd, name, &st, &loop);
+			if (r == 0 && is_stuck(&loop)) { /* by somebody who did not clean up */
+				r = uc_loopdev_detach(&loop, err);
+				if (r < 0)
+					return r;
+				r = -EBUSY;
+			}
 			if (r != -EBUSY)
 				break;
 		}
 		if (r < 0)
 			return uc_fail(err, -r, "attach a loop device to `%s`", name);
 	}
-	if (keep_allocated) {
-		r = forbid_discard(&loop);
-		if (r < 0) {
-			(void)uc_loopdev_detach(&loop, NULL);
-			return uc_fail(err, -r, "forbid discards on `%s`", UC_LOOPDEV_PATH(&loop));
-		}
-	}
 	*ret_loop = loop;
+	return 0;
+}
+
+/* 0: it has the file no more; positive: somebody has it open. */
+static int try_detach(const struct uc_loopdev *loop, struct uc_err *err)
+{
+	struct loop_info64 st = { 0 };
+	cleanup_fd int fd = -1;
+	bool busy = false;
+	int r;
+
+	/* O_EXCL: LOOP_CLR_FD of a device in use would only mark it for later. */
+	fd = open(UC_LOOPDEV_PATH(loop), O_RDWR | O_EXCL | O_CLOEXEC);
+	if (fd < 0 && errno == EBUSY) {
+		fd = open(UC_LOOPDEV_PATH(loop), O_RDONLY | O_CLOEXEC);
+		busy = true;
+	}
+	r = fd < 0 ? -errno : get_status(fd, &st);
+	if (r == -ENXIO || r == -ENOENT || (r == 0 && !has_file(&st, loop->dev, loop->ino)))
+		return 0;
+	if (r < 0)
+		return uc_fail(err, -r, "look at `%s`", UC_LOOPDEV_PATH(loop));
+	if (busy)
+		return 1;
+	if (ioctl(fd, LOOP_CLR_FD) < 0 && errno != ENXIO)
+		return uc_fail(err, errno, "detach `%s`", UC_LOOPDEV_PATH(loop));
 	return 0;
 }
 
 int uc_loopdev_detach(const struct uc_loopdev *loop, struct uc_err *err)
 {
 	uint64_t end = uc_now_ms() + DETACH_MS;
-	struct loop_info64 st;
+	bool stuck = is_stuck(loop);
 
 	for (;;) {
-		cleanup_fd int fd = -1;
+		int r = try_detach(loop, err);
 
-		/* O_EXCL: LOOP_CLR_FD of a device in use would only mark it for later. */
-		fd = open(UC_LOOPDEV_PATH(loop), O_RDWR | O_EXCL | O_CLOEXEC);
-		if (fd < 0 && (errno == ENOENT || errno == ENXIO))
-			return 0;
-		if (fd < 0 && errno == EBUSY) {
-			fd = open(UC_LOOPDEV_PATH(loop), O_RDONLY | O_CLOEXEC);
-			if (fd < 0 || get_status(fd, &st) == -ENXIO ||
-			    !has_file(&st, loop->dev, loop->ino))
-				return 0;
-			if (uc_now_ms() >= end)
-				return uc_fail(err, EBUSY, "detach `%s`", UC_LOOPDEV_PATH(loop));
-			uc_sleep_ms(20);
-			continue;
-		}
-		if (fd < 0)
-			return uc_fail(err, errno, "open `%s`", UC_LOOPDEV_PATH(loop));
-		if (get_status(fd, &st) < 0 || !has_file(&st, loop->dev, loop->ino))
-			return 0;
-		if (ioctl(fd, LOOP_CLR_FD) == 0 || errno == ENXIO)
-			return 0;
-		return uc_fail(err, errno, "detach `%s`", UC_LOOPDEV_PATH(loop));
+		if (r == 0 && stuck)
+			renew(loop);
+		if (r <= 0)
+			return r;
+		if (uc_now_ms() >= end)
+			return uc_fail(err, EBUSY, "detach `%s`", UC_LOOPDEV_PATH(loop));
+		uc_sleep_ms(20);
 	}
 }

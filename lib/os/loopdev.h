@@ -21,11 +21,14 @@ enum {
 /** struct uc_loopdev - a loop device and the file behind it */
 struct uc_loopdev {
 	int number; /* /dev/loop<number>; -1: none */
-	dev_t dev; /* of the backing file's filesystem */
-	ino_t ino; /* the backing file's inode */
+	dev_t dev;  /* of the backing file's filesystem */
+	ino_t ino;  /* the backing file's inode */
 };
 
-#define UC_LOOPDEV_NONE { .number = -1 }
+#define UC_LOOPDEV_NONE      \
+	{                    \
+		.number = -1 \
+	}
 
 /** uc_loopdev_path() - "/dev/loopN"; returns @to */
 const char *uc_loopdev_path(const struct uc_loopdev *loop, char to[static UC_LOOPDEV_PATH_SIZE]);
@@ -46,19 +49,31 @@ int uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc
  * uc_loopdev_attach() - Put a file behind a free loop device, with direct I/O
  * @fd:		The file, open for reading and writing (borrowed)
  * @name:	Shown by `losetup -l`, cut to 63 bytes
- * @keep_allocated: Nothing that is written to the device may punch the file: discards are refused
  * @ret_loop:	Result: the new device, or the one that was there already
  * @err:	Error detail, or NULL
  *
+ * A new device allows discards.
+ *
  * Return: 0 or a negative errno
  */
-int uc_loopdev_attach(int fd, const char *name, bool keep_allocated, struct uc_loopdev *ret_loop,
-		      struct uc_err *err);
+int uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_loop, struct uc_err *err);
+
+/**
+ * uc_loopdev_forbid_discard() - Let nothing punch holes into the file
+ * @loop:	Device
+ *
+ * From then on discards fail, and zeroes are written out, until the device is detached.
+ *
+ * Return: 0 or a negative errno
+ */
+int uc_loopdev_forbid_discard(const struct uc_loopdev *loop, struct uc_err *err);
 
 /**
  * uc_loopdev_detach() - Take a device away from its file
  * @loop:	Device: nothing happens unless it still has this very file behind it
  * @err:	Error detail, or NULL
+ *
+ * The device's next user finds discards allowed, as they are by default.
  *
  * Return: 0 (also if it was not attached any more), -EBUSY (in use), another negative errno
  */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/array.h"
+#include "lib/base/macros.h"
 #include "lib/base/size.h"
 #include "lib/os/mkfs.h"
 #include "lib/os/proc.h"
@@ -30,7 +30,8 @@ static void ext4_args(const struct uc_mkfs *mkfs, struct args *a)
 {
 	add(a, "mkfs.ext4");
 	add(a, "-q");
-	/* 4 KiB whatever the size: smaller blocks would lose a small branch a tenth of its space. */
+	/* 4 KiB whatever the size: smaller blocks would lose a small branch a tenth of its space.
+	 */
 	add(a, "-b");
 	add(a, "4096");
 	add(a, "-i");
@@ -40,7 +41,8 @@ static void ext4_args(const struct uc_mkfs *mkfs, struct args *a)
 	add(a, "-U");
 	add(a, mkfs->uuid);
 	if (mkfs->keep_allocated) {
-		/* The kernel's lazy initialisation would punch its zeroes into the file behind the device. */
+		/* The kernel's lazy initialisation would punch its zeroes into the file behind the
+		 * device. */
 		add(a, "-E");
 		add(a, "nodiscard,lazy_itable_init=0,lazy_journal_init=0");
 	}

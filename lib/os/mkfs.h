@@ -11,10 +11,11 @@
 /** struct uc_mkfs - what to make */
 struct uc_mkfs {
 	const char *device;
-	const char *fstype; /* one that uc_mkfs_min_size() knows */
-	const char *uuid; /* the filesystem's UUID */
-	bool force; /* overwrite a filesystem that is there; else the tools refuse */
-	bool keep_allocated; /* no discard, and zeroes are written as such: the device's space is reserved */
+	const char *fstype;  /* one that uc_mkfs_min_size() knows */
+	const char *uuid;    /* the filesystem's UUID */
+	bool force;          /* overwrite a filesystem that is there; else the tools refuse */
+	bool keep_allocated; /* no discard, and zeroes are written as such: the device's space is
+				reserved */
 };
 
 /**

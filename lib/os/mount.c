@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libmount/libmount.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "lib/base/array.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/macros.h"
 #include "lib/base/str.h"
 #include "lib/os/fd.h"
 #include "lib/os/mount.h"
@@ -49,8 +50,27 @@ static const struct {
 /* Flags that every superblock understands and fsconfig() takes by name. */
 static const char *const sb_flags[] = { "sync", "async", "dirsync", "lazytime", "nolazytime" };
 
+/* Whether one of libmount's tables has it, also as what takes a flag away ("nouser"). */
+static bool is_in_map(const char *name, int map)
+{
+	const struct libmnt_optmap *m = mnt_get_builtin_optmap(map);
+	unsigned long none = 0, all = ULONG_MAX;
+
+	mnt_optstr_get_flags(name, &none, m);
+	mnt_optstr_get_flags(name, &all, m);
+	return none != 0 || all != ULONG_MAX;
+}
+
+static bool is_sb_flag(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(sb_flags); i++)
+		if (strcmp(sb_flags[i], name) == 0)
+			return true;
+	return false;
+}
+
 static int take_option(struct uc_mount_opts *opts, const char *name, const char *whole,
-		       unsigned long linux_flag, unsigned long user_flag, struct uc_err *err)
+		       struct uc_err *err)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(attrs); i++) {
 		if (strcmp(attrs[i].name, name) != 0 || strcmp(name, whole) != 0)
@@ -59,13 +79,10 @@ static int take_option(struct uc_mount_opts *opts, const char *name, const char 
 		opts->attr_clr = (opts->attr_clr & ~attrs[i].set) | attrs[i].clr;
 		return 0;
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(sb_flags); i++)
-		if (strcmp(sb_flags[i], name) == 0) {
-			linux_flag = 0;
-			break;
-		}
-	if (user_flag || linux_flag || uc_str_has_prefix(name, "x-") || strcmp(name, "loop") == 0)
-		return uc_fail_as(err, EINVAL, 0, "mount option `%s` is not allowed", UC_PRINTABLE(whole));
+	if (is_in_map(name, MNT_USERSPACE_MAP) || strcmp(name, "move") == 0 ||
+	    (is_in_map(name, MNT_LINUX_MAP) && !is_sb_flag(name)))
+		return uc_fail_as(err, EINVAL, 0, "mount option `%s` is not allowed",
+				  UC_PRINTABLE(whole));
 	if (uc_strv_push(&opts->fs, whole) < 0)
 		return uc_fail(err, ENOMEM, "mount option `%s`", UC_PRINTABLE(whole));
 	return 0;
@@ -80,7 +97,6 @@ static int take_options(struct uc_mount_opts *opts, const char *list, struct uc_
 	while ((r = mnt_optstr_next_option(&p, &name, &name_len, &value, &value_len)) == 0) {
 		cleanup_free char *key = strndup(name, name_len);
 		cleanup_free char *whole = NULL;
-		unsigned long linux_flag = 0, user_flag = 0;
 
 		if (value)
 			whole = strndup(name, (size_t)(value + value_len - name));
@@ -88,14 +104,18 @@ static int take_options(struct uc_mount_opts *opts, const char *list, struct uc_
 			whole = strndup(name, name_len);
 		if (!key || !whole)
 			return uc_fail(err, ENOMEM, "mount options");
-		mnt_optstr_get_flags(key, &linux_flag, mnt_get_builtin_optmap(MNT_LINUX_MAP));
-		mnt_optstr_get_flags(key, &user_flag, mnt_get_builtin_optmap(MNT_USERSPACE_MAP));
-		r = take_option(opts, key, whole, linux_flag, user_flag, err);
+		if (*key == '=') { /* it has no name */
+			r = -EINVAL;
+			break;
+		}
+		r = take_option(opts, key, whole, err);
 		if (r < 0)
 			return r;
 	}
-	if (r < 0)
-		return uc_fail_as(err, EINVAL, 0, "mount options `%s` are malformed", UC_PRINTABLE(list));
+	/* A quote that is not closed is an end for libmount. */
+	if (r < 0 || p[strspn(p, ",")])
+		return uc_fail_as(err, EINVAL, 0, "mount options `%s` are malformed",
+				  UC_PRINTABLE(list));
 	return 0;
 }
 
@@ -134,17 +154,27 @@ static int fail_context(struct uc_err *err, int num, int fs_fd, const char *what
 	return uc_fail(err, num, "%s: %s", what, UC_PRINTABLE(text + 2));
 }
 
+/* A value may be quoted, for its commas: kubelet's context="…". */
+static char *unquote(const char *value)
+{
+	size_t n = strlen(value);
+
+	return n >= 2 && value[0] == '"' && value[n - 1] == '"' ? strndup(value + 1, n - 2)
+								: strdup(value);
+}
+
 static int configure(int fs_fd, const char *option, struct uc_err *err)
 {
 	const char *eq = strchr(option, '=');
 	cleanup_free char *key = strndup(option, eq ? (size_t)(eq - option) : strlen(option));
+	cleanup_free char *value = eq ? unquote(eq + 1) : NULL;
 	char what[128];
 	int r;
 
-	if (!key)
+	if (!key || (eq && !value))
 		return uc_fail(err, ENOMEM, "mount option");
 	if (eq)
-		r = fsconfig(fs_fd, FSCONFIG_SET_STRING, key, eq + 1, 0);
+		r = fsconfig(fs_fd, FSCONFIG_SET_STRING, key, value, 0);
 	else
 		r = fsconfig(fs_fd, FSCONFIG_SET_FLAG, key, NULL, 0);
 	if (r == 0)

@@ -94,12 +94,12 @@ int uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err
 /** struct uc_mount_info - what the kernel says of one mount */
 struct uc_mount_info {
 	uint64_t id;
-	bool is_root; /* the descriptor is the root of its mount */
+	bool is_root;   /* the descriptor is the root of its mount */
 	bool read_only; /* the mount or its superblock is */
-	dev_t dev; /* of the superblock */
-	char *root; /* path of the mount's root within its filesystem */
-	char *target; /* where it is mounted, as this process sees it */
-	char *fstype; /* "fuse.union-fs" */
+	dev_t dev;      /* of the superblock */
+	char *root;     /* path of the mount's root within its filesystem */
+	char *target;   /* where it is mounted, as this process sees it */
+	char *fstype;   /* "fuse.union-fs" */
 	char *source;
 };
 
@@ -133,7 +133,8 @@ int uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
 
 /**
  * uc_mount_each() - Go through this process' mount table
- * @fn:		Called with each mount (borrowed; is_root is set), last mounted first; a value other than 0 ends the walk
+ * @fn:		Called with each mount (borrowed; is_root is set), last mounted first; a value other
+ * than 0 ends the walk
  *
  * Return: what @fn returned, 0 at the end, or a negative errno
  */

@@ -18,7 +18,7 @@ int uc_notify(const char *state)
 	cleanup_fd int fd = -1;
 	size_t n;
 
-	if (uc_str_is_empty(path))
+	if (!path || !*path)
 		return 0;
 	n = strlen(path);
 	if ((path[0] != '/' && path[0] != '@') || n >= sizeof(sa.sun_path))

@@ -96,7 +96,7 @@ int uc_openat_beneath(int dirfd, const char *rel, int flags)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-int uc_open_parent_beneath(int dirfd, const char *rel, bool create, const char **ret_name)
+int uc_open_parent_beneath(int dirfd, const char *rel, const char **ret_name)
 {
 	cleanup_fd int dir = -1;
 	const char *p = rel, *s;
@@ -117,11 +117,6 @@ int uc_open_parent_beneath(int dirfd, const char *rel, bool create, const char *
 		if (!name)
 			return -ENOMEM;
 		next = uc_openat_beneath(dir, name, O_PATH | O_DIRECTORY);
-		if (next == -ENOENT && create) {
-			if (mkdirat(dir, name, 0750) < 0 && errno != EEXIST)
-				return -errno;
-			next = uc_openat_beneath(dir, name, O_PATH | O_DIRECTORY);
-		}
 		if (next < 0)
 			return next;
 		uc_closep(&dir);

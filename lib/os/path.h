@@ -8,7 +8,6 @@
  * to it: no component may be a symlink, none may lead out of it.
  */
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "lib/base/cleanup.h"
@@ -17,10 +16,13 @@
 /** struct uc_root - a directory below which requests may name paths */
 struct uc_root {
 	char *path; /* canonical, no trailing slash (except "/") */
-	int fd; /* O_PATH */
+	int fd;     /* O_PATH */
 };
 
-#define UC_ROOT_INIT { .path = NULL, .fd = -1 }
+#define UC_ROOT_INIT                   \
+	{                              \
+		.path = NULL, .fd = -1 \
+	}
 
 /**
  * uc_root_open() - Canonicalise a directory and open it
@@ -54,7 +56,8 @@ char *uc_path_below(const struct uc_root *root, const char *path);
  * @rel:	Relative path, as from uc_path_below()
  * @flags:	As for open(); O_CLOEXEC is added
  *
- * Return: descriptor (owned); -ELOOP where a component is a symlink, -EXDEV where it leads out; other negative errno
+ * Return: descriptor (owned); -ELOOP where a component is a symlink, -EXDEV where it leads out;
+ * other negative errno
  */
 int uc_openat_beneath(int dirfd, const char *rel, int flags);
 
@@ -62,9 +65,8 @@ int uc_openat_beneath(int dirfd, const char *rel, int flags);
  * uc_open_parent_beneath() - Open the directory that holds the last component
  * @dirfd:	Directory (borrowed)
  * @rel:	Relative path
- * @create:	Make the directories that are missing (0750)
  * @ret_name:	Points to the last component, inside @rel
  *
  * Return: O_PATH descriptor (owned) or a negative errno
  */
-int uc_open_parent_beneath(int dirfd, const char *rel, bool create, const char **ret_name);
+int uc_open_parent_beneath(int dirfd, const char *rel, const char **ret_name);

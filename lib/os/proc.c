@@ -19,7 +19,8 @@
 
 enum {
 	OUTPUT_MAX = 64 * 1024,
-	TAIL_MAX = 400, /* of the output, in an error */
+	DRAIN_MAX = 1024 * 1024, /* at once: not less than a pipe holds, with pages of 64 KiB */
+	TAIL_MAX = 400,          /* of the output, in an error */
 };
 
 /* A running child and our ends of its pipes. */
@@ -49,7 +50,8 @@ static int set_up(posix_spawn_file_actions_t *fa, posix_spawnattr_t *attr, int i
 
 static int spawn(const struct uc_proc *proc, int in, int out, pid_t *ret_pid)
 {
-	static const char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	static const char path[] =
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 	char *env[] = { (char *)(uintptr_t)path, (char *)(uintptr_t) "LC_ALL=C", NULL };
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t attr;
@@ -109,16 +111,26 @@ static int start(const struct uc_proc *proc, struct child *child)
 	return r;
 }
 
-/* Reads what is there; closes @fd at its end. */
+/*
+ * Reads what is there, but not for ever: a writer may be faster than we are, and the
+ * time limit is looked at between two calls.  Closes @fd at its end.
+ */
 static void drain(int *fd, struct uc_buf *output)
 {
 	char buf[4096];
-	ssize_t n;
+	size_t total = 0;
+	ssize_t n = 1;
 
-	while ((n = read(*fd, buf, sizeof(buf))) > 0)
-		if (output->len < OUTPUT_MAX)
-			uc_buf_append(output, buf, (size_t)n);
-	if (n == 0 || errno != EAGAIN)
+	while (n > 0 && total < DRAIN_MAX) {
+		size_t room = output->len < OUTPUT_MAX ? OUTPUT_MAX - output->len : 0;
+
+		n = read(*fd, buf, sizeof(buf));
+		if (n > 0) {
+			uc_buf_append(output, buf, (size_t)n < room ? (size_t)n : room);
+			total += (size_t)n;
+		}
+	}
+	if (n == 0 || (n < 0 && errno != EAGAIN))
 		uc_closep(fd);
 }
 
@@ -180,7 +192,7 @@ static int fail_with_output(struct uc_err *err, int num, const char *name, const
 		if (tail[i] == '\n')
 			tail[i] = ';';
 	return uc_fail_as(err, num, 0, "`%s` %s %d%s%s", name, what, value, n ? ": " : "",
-			  uc_str_printable((char[2 * TAIL_MAX]){ 0 }, 2 * TAIL_MAX, tail));
+			  uc_str_printable((char[2 *TAIL_MAX]){ 0 }, 2 * TAIL_MAX, tail));
 }
 
 int uc_proc_run(const struct uc_proc *proc, struct uc_buf *output, struct uc_err *err)
@@ -211,8 +223,10 @@ int uc_proc_run(const struct uc_proc *proc, struct uc_buf *output, struct uc_err
 	if (r < 0)
 		return uc_fail(err, -r, "wait for `%s`", name);
 	if (WIFSIGNALED(status))
-		return fail_with_output(err, EIO, name, "was killed by signal", WTERMSIG(status), out);
+		return fail_with_output(err, EIO, name, "was killed by signal", WTERMSIG(status),
+					out);
 	if (WEXITSTATUS(status) != 0)
-		return fail_with_output(err, EIO, name, "failed with status", WEXITSTATUS(status), out);
+		return fail_with_output(err, EIO, name, "failed with status", WEXITSTATUS(status),
+					out);
 	return 0;
 }

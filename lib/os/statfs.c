@@ -156,7 +156,7 @@ int uc_statfs_bounded(int fd, uint64_t timeout_ms, struct uc_statfs *ret, struct
 
 	pthread_mutex_lock(&lock);
 	r = add(fd, mount_id, &q);
-	while (r == 0 && !q->answered)
+	while (r == 0 && q && !q->answered)
 		r = -pthread_cond_timedwait(&answered, &lock, &end);
 	if (q && q->answered) { /* perhaps in the very moment that the time was over */
 		r = q->result;
@@ -169,8 +169,9 @@ int uc_statfs_bounded(int fd, uint64_t timeout_ms, struct uc_statfs *ret, struct
 	pthread_mutex_unlock(&lock);
 
 	if (r == -EALREADY)
-		return uc_fail_as(err, ETIMEDOUT, 0,
-				  "the filesystem does not answer: an earlier question still waits");
+		return uc_fail_as(
+			err, ETIMEDOUT, 0,
+			"the filesystem does not answer: an earlier question still waits");
 	if (r < 0)
 		return uc_fail(err, -r, "ask a filesystem for its usage");
 	return 0;

@@ -9,7 +9,7 @@
 
 /** struct uc_statfs - usage of a filesystem, as df shows it */
 struct uc_statfs {
-	uint64_t total, used, available; /* bytes */
+	uint64_t total, used, available;           /* bytes */
 	uint64_t inodes, inodes_used, inodes_free; /* 0 where the filesystem has no such limit */
 };
 
