@@ -65,7 +65,24 @@ LIB_SRCS := \
 	lib/os/path.c \
 	lib/os/proc.c \
 	lib/os/statfs.c \
-	lib/os/unixsock.c
+	lib/os/unixsock.c \
+	lib/rpc/arena.c \
+	lib/rpc/call.c \
+	lib/rpc/client.c \
+	lib/rpc/conn.c \
+	lib/rpc/grpc.c \
+	lib/rpc/grpc_head.c \
+	lib/rpc/h2.c \
+	lib/rpc/h2_client.c \
+	lib/rpc/h2_server.c \
+	lib/rpc/http.c \
+	lib/rpc/http_head.c \
+	lib/rpc/jobs.c \
+	lib/rpc/listener.c \
+	lib/rpc/loop.c \
+	lib/rpc/pbcheck.c \
+	lib/rpc/server.c \
+	lib/rpc/status.c
 
 PROTOS := \
 	proto/csi.proto \

@@ -29,7 +29,8 @@ UC_DEFINE_CLEANUP(struct uc_client *, uc_client_close)
 
 /**
  * uc_client_set_progress() - Have a function called while a call waits
- * @fn:		Called about ten times a second with the time the call has taken so far
+ * @fn:		Called about ten times a second with the time the call has taken so far; NULL: none
+ * @data:	Passed to it
  */
 void uc_client_set_progress(struct uc_client *client, void (*fn)(void *data, uint64_t ms),
 			    void *data);
@@ -43,8 +44,11 @@ void uc_client_set_progress(struct uc_client *client, void (*fn)(void *data, uin
  * @ret_resp:	Response; free with protobuf_c_message_free_unpacked(…, NULL).  Untouched on failure
  * @err:	On failure the server's message; its status in err->status
  *
+ * A connection that was lost, or given up by the server, since the last call is made anew.
+ *
  * Return: 0; -EPROTO where the server answered with a status (err->status tells which);
- * another negative errno where no answer came (err->status is UNAVAILABLE or DEADLINE_EXCEEDED)
+ * another negative errno where no answer came: err->status is UNAVAILABLE,
+ * DEADLINE_EXCEEDED, or what a reset or a broken answer amounts to (INTERNAL, …)
  */
 int uc_client_call(struct uc_client *client, const ProtobufCServiceDescriptor *desc,
 		   const char *method, const ProtobufCMessage *req, uint64_t timeout_ms,

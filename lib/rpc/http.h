@@ -16,7 +16,10 @@ struct uc_http;
 /** struct uc_http_route - one path */
 struct uc_http_route {
 	const char *path; /* without query */
-	/* Fills @body and *@ret_type (a constant; "text/plain; charset=utf-8" unless set); returns the HTTP status. */
+	/*
+	 * Fills @body, and *@ret_type: a constant, "text/plain; charset=utf-8" unless set.
+	 * Returns the HTTP status.
+	 */
 	int (*fn)(void *data, struct uc_buf *body, const char **ret_type);
 };
 

@@ -16,7 +16,10 @@
  *     since when.
  * A job that makes no progress (uc_call_step()) for the server's hang time
  * loses its key: its next uc_call_step() fails, and others may work on the
- * object in the meantime.
+ * object in the meantime.  Who waits for it is told so (ABORTED), and its worker
+ * is replaced.
+ *
+ * A job that still waits for a worker, has no key, and has lost its client is dropped.
  */
 
 #include <protobuf-c/protobuf-c.h>
@@ -33,7 +36,7 @@ struct uc_server;
 struct uc_call;
 
 /**
- * uc_rpc_fn - a handler, on a worker thread
+ * uc_rpc_fn - a handler, on a worker thread (256 KiB of stack, all signals blocked)
  * @call:	The request's context (borrowed until it returns)
  * @req:	The unpacked request (borrowed; immutable)
  * @resp:	The initialised response, to be filled; what it points to must live as
@@ -47,10 +50,11 @@ typedef int (*uc_rpc_fn)(struct uc_call *call, const void *req, void *resp);
 struct uc_rpc_method {
 	const char *name; /* as in the .proto file */
 	uc_rpc_fn fn;
-	const char *(*key)(const void *req); /* names the object that the job owns; NULL, or NULL returned: none */
+	/* Names the object that the job owns; NULL, or NULL returned: none. */
+	const char *(*key)(const void *req);
 };
 
-/** struct uc_rpc_service - a service: methods that the descriptor has and the table has not are UNIMPLEMENTED */
+/** struct uc_rpc_service - a service; methods that are not in its table are UNIMPLEMENTED */
 struct uc_rpc_service {
 	const ProtobufCServiceDescriptor *desc;
 	const struct uc_rpc_method *methods;
@@ -60,18 +64,25 @@ struct uc_rpc_service {
 
 /** struct uc_server_config - limits; 0 means the default */
 struct uc_server_config {
-	unsigned workers; /* threads for handlers: 8 */
-	unsigned max_workers; /* with replacements for hung ones: 64 */
-	unsigned max_queue; /* jobs that wait for a worker: 1024; above: RESOURCE_EXHAUSTED */
+	unsigned workers;         /* threads for handlers: 8 */
+	unsigned max_workers;     /* with replacements for hung ones: 64 */
+	unsigned max_queue;       /* jobs that wait for a worker: 1024; above: RESOURCE_EXHAUSTED */
 	unsigned max_connections; /* per listener: 64 */
-	unsigned max_streams; /* per connection: 128 */
+	unsigned max_streams;     /* per connection: 128 */
 	unsigned max_header_bytes; /* per request: 16 KiB */
-	size_t max_message_bytes; /* per request: 4 MiB */
-	uint64_t idle_ms; /* a connection without streams is closed after: 0 = never */
-	uint64_t stream_ms; /* a request must be complete within: 30 s */
-	uint64_t hang_ms; /* a job without progress loses its key after: 300 s */
-	/* Called on the loop's thread when a job or a refused request has its status. */
-	void (*on_done)(void *data, const char *service, const char *method, int status, uint64_t usec);
+	size_t max_message_bytes;  /* per request: 4 MiB */
+	size_t max_memory_bytes;   /* of all requests and responses in flight: 64 MiB */
+	uint64_t idle_ms;          /* a connection without streams is closed after: 0 = never */
+	uint64_t stream_ms;        /* for a request to be complete, a response to be read: 30 s */
+	uint64_t hang_ms;          /* a job without progress loses its key after: 300 s */
+	/*
+	 * Called on the loop's thread when a job or a refused request has its status;
+	 * it must not free the server.  A job counts once, when its handler returns,
+	 * whoever still waits for it then.  Names are the tables'; both are "" for a
+	 * method that is not known.
+	 */
+	void (*on_done)(void *data, const char *service, const char *method, int status,
+			uint64_t usec);
 	void *on_done_data;
 };
 
@@ -81,12 +92,22 @@ struct uc_server_config {
  * @config:	Copied
  * @ret_server:	Result
  *
+ * Fixes malloc()'s thresholds (mallopt()) for the whole process, so that a large
+ * message leaves nothing behind.
+ *
  * Return: 0 or a negative errno
  */
 int uc_server_new(struct uc_loop *loop, const struct uc_server_config *config,
 		  struct uc_server **ret_server);
 
-/** uc_server_free() - Close everything at once and wait for the workers that are not hung; NULL is allowed */
+/**
+ * uc_server_free() - Close everything at once and wait for the workers that are not hung; NULL is
+ * allowed
+ *
+ * From the loop's thread, but not from a handler's or on_done()'s call.  Jobs that
+ * wait for a worker are dropped; those that run come to their end, or become hung.
+ * A hung handler may return later: what services point to must outlive it.
+ */
 void uc_server_free(struct uc_server *server);
 
 UC_DEFINE_CLEANUP(struct uc_server *, uc_server_free)
@@ -112,15 +133,20 @@ int uc_server_listen_unix(struct uc_server *server, const char *path,
 /**
  * uc_server_shutdown() - Stop gracefully
  * @grace_ms:	How long running requests may take
- * @done:	Called on the loop's thread when all are answered or the time is over
+ * @done:	Called on the loop's thread when all are answered or the time is over,
+ *		never from within this call; it may free the server
  *
  * No new connection, GOAWAY on the others, streams that are open are answered.
+ * A second call does nothing.
  */
 void uc_server_shutdown(struct uc_server *server, uint64_t grace_ms, void (*done)(void *data),
 			void *data);
 
 /** uc_server_busy() - Number of jobs that are queued or running; on the loop's thread */
 unsigned uc_server_busy(const struct uc_server *server);
+
+/** uc_server_hung() - Number of jobs that hang: lost, and not returned; on the loop's thread */
+unsigned uc_server_hung(const struct uc_server *server);
 
 /** uc_call_data() - The service's data pointer */
 void *uc_call_data(const struct uc_call *call);

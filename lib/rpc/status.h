@@ -24,5 +24,5 @@ enum uc_grpc_status {
 	UC_GRPC_STATUS_COUNT,
 };
 
-/** uc_grpc_status_to_str() - "OK", "CANCELLED", …; "CODE(n)" is never returned: unknown codes are "UNKNOWN" */
+/** uc_grpc_status_to_str() - "OK", "CANCELLED", …; unknown codes are "UNKNOWN" */
 const char *uc_grpc_status_to_str(int status);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "lib/rpc/status.h"
+#include "lib/base/macros.h"
+
+static const char *const names[] = {
+	[UC_GRPC_OK] = "OK",
+	[UC_GRPC_CANCELLED] = "CANCELLED",
+	[UC_GRPC_UNKNOWN] = "UNKNOWN",
+	[UC_GRPC_INVALID_ARGUMENT] = "INVALID_ARGUMENT",
+	[UC_GRPC_DEADLINE_EXCEEDED] = "DEADLINE_EXCEEDED",
+	[UC_GRPC_NOT_FOUND] = "NOT_FOUND",
+	[UC_GRPC_ALREADY_EXISTS] = "ALREADY_EXISTS",
+	[UC_GRPC_PERMISSION_DENIED] = "PERMISSION_DENIED",
+	[UC_GRPC_RESOURCE_EXHAUSTED] = "RESOURCE_EXHAUSTED",
+	[UC_GRPC_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
+	[UC_GRPC_ABORTED] = "ABORTED",
+	[UC_GRPC_OUT_OF_RANGE] = "OUT_OF_RANGE",
+	[UC_GRPC_UNIMPLEMENTED] = "UNIMPLEMENTED",
+	[UC_GRPC_INTERNAL] = "INTERNAL",
+	[UC_GRPC_UNAVAILABLE] = "UNAVAILABLE",
+	[UC_GRPC_DATA_LOSS] = "DATA_LOSS",
+	[UC_GRPC_UNAUTHENTICATED] = "UNAUTHENTICATED",
+};
+
+_Static_assert(ARRAY_SIZE(names) == UC_GRPC_STATUS_COUNT, "one name for each code");
+
+const char *uc_grpc_status_to_str(int status)
+{
+	if (status < 0 || status >= UC_GRPC_STATUS_COUNT)
+		return names[UC_GRPC_UNKNOWN];
+	return names[status];
+}

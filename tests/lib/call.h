@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A call without a server: what a handler sees of lib/rpc.  Each function stands in
+ * for the one of lib/rpc/server.h; a test has the __wrap_ functions call them.
+ */
+
+#include "tests/lib/unit.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/rpc/server.h"
+
+/* Opaque to handlers: this is a test's own. */
+struct uc_call {
+	void *data;
+	const char *method;
+	void *memory[4096];
+	size_t n_memory;
+	size_t memory_left; /* allocations that succeed; SIZE_MAX: all */
+	int status;
+	char message[1100];
+	unsigned steps, cancel_at; /* the n-th step is refused */
+	char last_step[200];
+};
+
+static inline void fake_call_init(struct uc_call *call, void *data, const char *method)
+{
+	memset(call, 0, sizeof(*call));
+	call->data = data;
+	call->method = method;
+	call->memory_left = SIZE_MAX;
+}
+
+static inline void fake_call_done(struct uc_call *call)
+{
+	for (size_t i = 0; i < call->n_memory; i++)
+		free(call->memory[i]);
+	call->n_memory = 0;
+}
+
+static inline void *fake_call_alloc(struct uc_call *call, size_t n)
+{
+	if (!call->memory_left)
+		return NULL;
+	call->memory_left -= call->memory_left != SIZE_MAX;
+	assert_true(call->n_memory < sizeof(call->memory) / sizeof(call->memory[0]));
+	return call->memory[call->n_memory++] = calloc(1, n ? n : 1);
+}
+
+static inline char *fake_call_strdup(struct uc_call *call, const char *s)
+{
+	char *copy = fake_call_alloc(call, strlen(s) + 1);
+
+	return copy ? strcpy(copy, s) : NULL;
+}
+
+static inline int fake_call_fail(struct uc_call *call, int status, const char *fmt, va_list ap)
+{
+	assert_int_not_equal(status, UC_GRPC_OK);
+	call->status = status;
+	vsnprintf(call->message, sizeof(call->message), fmt, ap);
+	return -1;
+}
+
+static inline int fake_call_step(struct uc_call *call, const char *fmt, va_list ap)
+{
+	vsnprintf(call->last_step, sizeof(call->last_step), fmt, ap);
+	return ++call->steps == call->cancel_at ? -ECANCELED : 0;
+}
