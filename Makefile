@@ -82,7 +82,15 @@ LIB_SRCS := \
 	lib/rpc/loop.c \
 	lib/rpc/pbcheck.c \
 	lib/rpc/server.c \
-	lib/rpc/status.c
+	lib/rpc/status.c \
+	lib/vol/branch_id.c \
+	lib/vol/ctl.c \
+	lib/vol/name.c \
+	lib/vol/params.c \
+	lib/vol/spec.c \
+	lib/vol/split.c \
+	lib/vol/state.c \
+	lib/vol/store.c
 
 PROTOS := \
 	proto/csi.proto \

@@ -22,7 +22,7 @@
 #include "lib/base/err.h"
 
 enum uc_policy {
-	UC_POLICY_MFS, /* create on the branch that has most space */
+	UC_POLICY_MFS,   /* create on the branch that has most space */
 	UC_POLICY_EPMFS, /* the same among the branches that have the parent directory */
 	UC_POLICY_COUNT,
 };
@@ -48,9 +48,10 @@ struct uc_union_spec {
 	size_t n_branches;
 	enum uc_policy policy;
 	uint64_t min_free_space; /* bytes that a branch must have free to get new files */
-	char **mount_flags; /* ended by NULL, or NULL */
-	bool read_only; /* mount the branches' filesystems and the union read-only */
-	bool initialise; /* an empty filesystem may become a branch; else it must carry its union.json */
+	char **mount_flags;      /* ended by NULL, or NULL */
+	bool read_only;          /* mount the branches' filesystems and the union read-only */
+	bool initialise;         /* an empty filesystem may become a branch; else it must carry its
+				    union.json */
 };
 
 /** uc_union_spec_done() - Release what the spec owns; a zeroed one is allowed */

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/base/macros.h"
+#include "lib/base/size.h"
+#include "lib/base/str.h"
+#include "lib/vol/params.h"
+#include "lib/vol/split.h"
+
+static int set_branches(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	uint64_t n;
+
+	if (uc_str_parse_u64(value, UC_BRANCHES_MAX, &n) < 0 || n == 0)
+		return uc_fail_as(err, EINVAL, 0, "`%s` is not a number within 1…%d",
+				  UC_PRINTABLE(value), UC_BRANCHES_MAX);
+	p->branches = n;
+	return 0;
+}
+
+static int set_max_branch_size(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	uint64_t bytes;
+	int r;
+
+	r = uc_size_parse(value, &bytes, err);
+	if (r < 0)
+		return r;
+	if (bytes == 0)
+		return uc_fail_as(err, EINVAL, 0, "`%s` is not a size above 0",
+				  UC_PRINTABLE(value));
+	p->max_branch_size = bytes;
+	return 0;
+}
+
+static int set_policy(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	return uc_policy_parse(value, &p->policy, err);
+}
+
+static int set_min_free_space(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	return uc_size_parse(value, &p->min_free_space, err);
+}
+
+static int set_layout(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	(void)p;
+	if (strcmp(value, "union") != 0)
+		return uc_fail_as(err, EINVAL, 0, "`%s` is not supported, only `union`",
+				  UC_PRINTABLE(value));
+	return 0;
+}
+
+static int set_direct_assign(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	(void)p;
+	if (strcmp(value, "never") != 0)
+		return uc_fail_as(err, EINVAL, 0, "`%s` is not supported, only `never`",
+				  UC_PRINTABLE(value));
+	return 0;
+}
+
+static int ignore(struct uc_params *p, const char *value, struct uc_err *err)
+{
+	(void)p;
+	(void)value;
+	(void)err;
+	return 0;
+}
+
+static const struct {
+	const char *key;
+	int (*set)(struct uc_params *p, const char *value, struct uc_err *err);
+} known[] = {
+	{ "branches", set_branches },
+	{ "maxBranchSize", set_max_branch_size },
+	{ "policy", set_policy },
+	{ "minFreeSpace", set_min_free_space },
+	{ "layout", set_layout },
+	{ "directAssign", set_direct_assign },
+	{ "csi.storage.k8s.io/pvc/name", ignore },
+	{ "csi.storage.k8s.io/pvc/namespace", ignore },
+	{ "csi.storage.k8s.io/pv/name", ignore },
+};
+
+int uc_params_parse(const struct uc_param *list, size_t n, struct uc_params *ret_params,
+		    struct uc_err *err)
+{
+	struct uc_params p = { .branches = 2, .policy = UC_POLICY_MFS };
+
+	for (size_t i = 0; i < n; i++) {
+		size_t k = 0;
+		int r;
+
+		while (k < ARRAY_SIZE(known) && strcmp(known[k].key, list[i].key) != 0)
+			k++;
+		if (k == ARRAY_SIZE(known))
+			return uc_fail_as(err, EINVAL, 0, "parameter `%s` is not known",
+					  UC_PRINTABLE(list[i].key));
+		r = known[k].set(&p, list[i].value, err);
+		if (r < 0)
+			return uc_wrap(err, -EINVAL, "parameter `%s`", list[i].key);
+	}
+	*ret_params = p;
+	return 0;
+}
