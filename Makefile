@@ -108,7 +108,40 @@ csi_SRCS      := \
 union-fs_BIN  := union-fs
 union-fs_PKGS := blkid jansson mount
 union-fs_SRCS := \
-	union-fs/main.c
+	union-fs/attr.c \
+	union-fs/branch.c \
+	union-fs/cli.c \
+	union-fs/clone.c \
+	union-fs/creds.c \
+	union-fs/ctl.c \
+	union-fs/daemon.c \
+	union-fs/dev.c \
+	union-fs/file.c \
+	union-fs/find.c \
+	union-fs/gogo.c \
+	union-fs/intent.c \
+	union-fs/listing.c \
+	union-fs/lower.c \
+	union-fs/main.c \
+	union-fs/make.c \
+	union-fs/node.c \
+	union-fs/node_dir.c \
+	union-fs/objmap.c \
+	union-fs/ops_dir.c \
+	union-fs/ops_file.c \
+	union-fs/ops_make.c \
+	union-fs/ops_node.c \
+	union-fs/ops_xattr.c \
+	union-fs/options.c \
+	union-fs/policy.c \
+	union-fs/remove.c \
+	union-fs/rename.c \
+	union-fs/rename_dir.c \
+	union-fs/serve.c \
+	union-fs/session.c \
+	union-fs/target.c \
+	union-fs/ufs.c \
+	union-fs/view.c
 
 # Debian's packages: to build and run; to test; to lint; to measure.
 DEPS_build := e2fsprogs gcc libblkid-dev libc6-dev libjansson-dev libmount-dev libnghttp2-dev \

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Theory of operation
+ *
+ * A clone is made with nobody's permissions and gets owner, extended attributes,
+ * mode and times of the directory's oldest copy, which goes on to speak for it: the
+ * clone is younger.  If we are interrupted the clone is incomplete, but nothing shows
+ * of it, and ufs_align() completes it before anything is made in it.
+ *
+ * Nobody who calls fsync() on a directory knows that we have made another one above
+ * it.  So a clone remembers that its own entry may not be on disk, and syncing it
+ * syncs the directories above.
+ */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "lib/os/fd.h"
+#include "union-fs/clone.h"
+
+/* --- attributes --- */
+
+/* Names of extended attributes, each ended by a NUL. */
+struct names {
+	char *p;
+	size_t n;
+};
+
+static int list_names(int fd, struct names *ret)
+{
+	char *buf = malloc(UFS_XATTR_MAX);
+	ssize_t n;
+
+	if (!buf)
+		return -ENOMEM;
+	n = listxattr(UC_FD_PATH(fd), buf, UFS_XATTR_MAX);
+	if (n < 0 && errno == EOPNOTSUPP)
+		n = 0;
+	if (n < 0) {
+		free(buf);
+		return -errno;
+	}
+	*ret = (struct names){ .p = buf, .n = (size_t)n };
+	return 0;
+}
+
+static bool has_name(const struct names *names, const char *name)
+{
+	for (size_t at = 0; at < names->n; at += strlen(names->p + at) + 1)
+		if (strcmp(names->p + at, name) == 0)
+			return true;
+	return false;
+}
+
+/* What a branch's filesystem does not have, it cannot take over. */
+static int tolerate(int error)
+{
+	return error == EOPNOTSUPP || error == ENODATA || error == EPERM ? 0 : -error;
+}
+
+static int copy_xattr(int from, int to, const char *name, char *buf, char *have)
+{
+	ssize_t n = getxattr(UC_FD_PATH(from), name, buf, UFS_XATTR_MAX);
+
+	if (n < 0)
+		return tolerate(errno);
+	if (getxattr(UC_FD_PATH(to), name, have, UFS_XATTR_MAX) == n &&
+	    memcmp(buf, have, (size_t)n) == 0)
+		return 0;
+	return setxattr(UC_FD_PATH(to), name, buf, (size_t)n, 0) < 0 ? tolerate(errno) : 0;
+}
+
+static int copy_xattrs(int from, int to)
+{
+	cleanup_free char *buf = malloc(2 * (size_t)UFS_XATTR_MAX);
+	struct names want = { 0 }, have = { 0 };
+	int r;
+
+	if (!buf)
+		return -ENOMEM;
+	r = list_names(from, &want);
+	if (r == 0)
+		r = list_names(to, &have);
+	for (size_t at = 0; r == 0 && at < have.n; at += strlen(have.p + at) + 1)
+		if (!has_name(&want, have.p + at) && removexattr(UC_FD_PATH(to), have.p + at) < 0)
+			r = tolerate(errno);
+	for (size_t at = 0; r == 0 && at < want.n; at += strlen(want.p + at) + 1)
+		r = copy_xattr(from, to, want.p + at, buf, buf + UFS_XATTR_MAX);
+	free(want.p);
+	free(have.p);
+	return r;
+}
+
+static int stat_copy(int fd, struct stat *ret)
+{
+	return fstatat(fd, "", ret, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+/* Owner, extended attributes and mode, in this order: each may undo a part of the next. */
+static int copy_attrs(struct ufs_worker *w, int from, int to, struct stat *ret_from)
+{
+	struct stat st = { 0 };
+	int r;
+
+	r = stat_copy(from, ret_from);
+	if (r == 0)
+		r = stat_copy(to, &st);
+	if (r < 0)
+		return r;
+	if ((st.st_uid != ret_from->st_uid || st.st_gid != ret_from->st_gid) &&
+	    fchownat(to, "", ret_from->st_uid, ret_from->st_gid, AT_EMPTY_PATH) < 0)
+		return -errno;
+	r = copy_xattrs(from, to);
+	if (r < 0)
+		return r;
+	ufs_creds_fsetid(&w->creds, true);
+	if (chmod(UC_FD_PATH(to), ret_from->st_mode & 07777) < 0)
+		return -errno;
+	return 0;
+}
+
+static int copy_times(const struct stat *from, int to)
+{
+	const struct timespec t[2] = { from->st_atim, from->st_mtim };
+
+	return utimensat(to, "", t, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+int ufs_align(struct ufs_worker *w, const struct ufs_view *v, const struct ufs_pin *pin)
+{
+	const struct ufs_pin *identity = ufs_view_identity(v);
+	struct stat st;
+	bool aligned;
+	int r;
+
+	ufs_lock(v->fs);
+	aligned = pin->lower->copy->aligned;
+	ufs_unlock(v->fs);
+	if (aligned)
+		return 0;
+	r = identity == pin ? 0 : copy_attrs(w, identity->fd, pin->fd, &st);
+	if (r < 0)
+		return r;
+	ufs_lock(v->fs);
+	pin->lower->copy->aligned = true;
+	ufs_unlock(v->fs);
+	return 0;
+}
+
+/* --- clones --- */
+
+int ufs_clone_make(struct ufs_worker *w, const struct ufs_pin *parent, const char *name, int from,
+		   struct ufs_found *ret)
+{
+	struct stat parent_st, st;
+	int r;
+
+	r = stat_copy(parent->fd, &parent_st);
+	if (r < 0)
+		return r;
+	if (mkdirat(parent->fd, name, 0700) < 0) {
+		if (errno != EEXIST)
+			return -errno;
+		r = ufs_probe(w->fs, parent->branch, parent->fd, name, ret);
+		if (r == 0 && !ufs_found_is_dir(ret)) {
+			uc_closep(&ret->fd);
+			r = -ENOTDIR;
+		}
+		return r < 0 ? r : 1;
+	}
+	r = ufs_probe(w->fs, parent->branch, parent->fd, name, ret);
+	if (r == 0) {
+		r = copy_attrs(w, from, ret->fd, &st);
+		if (r == 0)
+			r = copy_times(&st, ret->fd);
+		if (r < 0)
+			uc_closep(&ret->fd);
+	}
+	if (r < 0)
+		(void)unlinkat(parent->fd, name, AT_REMOVEDIR);
+	/* Nothing has been made in the parent that shows. */
+	(void)copy_times(&parent_st, parent->fd);
+	return r;
+}
+
+/* Under fs->tree; the parent has a copy on the branch. */
+static int clone_one(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
+{
+	cleanup_view struct ufs_view parent_v = { 0 }, v = { 0 };
+	cleanup_node struct ufs_node *parent = NULL;
+	cleanup_free char *name = NULL;
+	const struct ufs_pin *pin;
+	struct ufs_found f = { .fd = -1 };
+	int r;
+
+	r = ufs_node_where(dir, &parent, &name);
+	if (r == 0)
+		r = ufs_view_open(w->fs, parent, &parent_v);
+	if (r == 0)
+		r = ufs_view_open(w->fs, dir, &v);
+	if (r < 0)
+		return r;
+	pin = ufs_view_at(&parent_v, branch);
+	if (!pin)
+		return parent_v.error ? parent_v.error : -ESTALE;
+	r = ufs_align(w, &parent_v, pin);
+	if (r < 0)
+		return r;
+	ufs_tree_begin(w->fs);
+	r = ufs_clone_make(w, pin, name, ufs_view_identity(&v)->fd, &f);
+	if (r >= 0)
+		r = ufs_node_add_copy(dir, &f, r == 0, true);
+	ufs_tree_end(w->fs);
+	uc_closep(&f.fd);
+	/* It may have had subdirectories to count, as one copy. */
+	if (r == 0)
+		ufs_notify_attr(w->fs, dir);
+	return r;
+}
+
+int ufs_clone_locked(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
+{
+	for (;;) {
+		cleanup_node struct ufs_node *missing = NULL;
+		struct ufs_node *node = ufs_node_get(w->fs, ufs_node_id(dir));
+		int r;
+
+		/* The topmost directory that the branch lacks. */
+		while (!ufs_node_has_copy(node, branch)) {
+			cleanup_free char *name = NULL;
+
+			ufs_node_put(missing);
+			missing = node;
+			r = ufs_node_where(missing, &node, &name);
+			if (r < 0)
+				return r == -ENOENT ? -ESTALE : r;
+		}
+		ufs_node_put(node);
+		if (!missing)
+			return 0;
+		r = clone_one(w, missing, branch);
+		if (r < 0)
+			return r;
+	}
+}
+
+int ufs_clone(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
+{
+	int r;
+
+	ufs_tree_lock(w->fs);
+	r = ufs_clone_locked(w, dir, branch);
+	ufs_tree_unlock(w->fs);
+	return r;
+}
+
+/* --- syncing --- */
+
+static int sync_fd(int path_fd)
+{
+	cleanup_fd int fd = openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	return fsync(fd) < 0 ? -errno : 0;
+}
+
+static bool is_unsynced(struct ufs *fs, const struct ufs_lower *l)
+{
+	bool unsynced;
+
+	ufs_lock(fs);
+	unsynced = l->copy->unsynced;
+	ufs_unlock(fs);
+	return unsynced;
+}
+
+static void set_synced(struct ufs *fs, struct ufs_lower *l)
+{
+	ufs_lock(fs);
+	l->copy->unsynced = false;
+	ufs_unlock(fs);
+}
+
+/* Syncs the entry of a copy in its parent, and goes up. */
+static int sync_entry(struct ufs_node *dir, const struct ufs_pin *pin)
+{
+	cleanup_view struct ufs_view v = { 0 };
+	cleanup_node struct ufs_node *parent = NULL;
+	cleanup_free char *name = NULL;
+	const struct ufs_pin *up;
+	int r;
+
+	if (!is_unsynced(dir->fs, pin->lower))
+		return 0;
+	r = ufs_node_where(dir, &parent, &name);
+	if (r == 0)
+		r = ufs_view_open(dir->fs, parent, &v);
+	if (r < 0)
+		return r;
+	up = ufs_view_at(&v, pin->branch);
+	r = up ? ufs_sync_copy_locked(parent, up) : -ESTALE;
+	if (r == 0)
+		set_synced(dir->fs, pin->lower);
+	return r;
+}
+
+int ufs_sync_copy_locked(struct ufs_node *dir, const struct ufs_pin *pin)
+{
+	int r = sync_fd(pin->fd);
+
+	return r < 0 ? r : sync_entry(dir, pin);
+}
+
+int ufs_sync_copy(struct ufs_node *dir, const struct ufs_pin *pin)
+{
+	int r = sync_fd(pin->fd);
+
+	if (r < 0 || !is_unsynced(dir->fs, pin->lower))
+		return r;
+	ufs_tree_lock(dir->fs);
+	r = sync_entry(dir, pin);
+	ufs_tree_unlock(dir->fs);
+	return r;
+}

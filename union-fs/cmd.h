@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The three command lines.  Each returns what the process exits with. */
+
+#include "union-fs/options.h"
+
+/** ufs_cmd_mount() - union-fs [-o options] branches target */
+int ufs_cmd_mount(int argc, char **argv);
+
+/** ufs_cmd_serve() - union-fs serve --dir=DIR …; argv[0] is "serve" */
+int ufs_cmd_serve(int argc, char **argv);
+
+/** ufs_cmd_gogo() - gogomergerfs mergerfs --branches=… --target=… */
+int ufs_cmd_gogo(int argc, char **argv);
+
+/** struct ufs_mount_args - what ufs_mount_and_serve() is to do */
+struct ufs_mount_args {
+	const struct ufs_branch_args *branches;
+	const struct ufs_options *options;
+	const char *target;
+	bool foreground;
+	bool announce; /* log what is mounted where, as gogomergerfs does */
+};
+
+/** ufs_mount_and_serve() - Mount a union of plain directories and serve it to its end; an exit
+ * status */
+int ufs_mount_and_serve(const struct ufs_mount_args *args);
