@@ -103,7 +103,34 @@ PROGRAMS := csi union-fs
 csi_BIN       := union-csi
 csi_PKGS      := blkid jansson libnghttp2 libprotobuf-c mount
 csi_SRCS      := \
-	csi/main.c
+	csi/capability.c \
+	csi/cli.c \
+	csi/cli_mount.c \
+	csi/cli_recover.c \
+	csi/cli_volume.c \
+	csi/controller.c \
+	csi/daemon.c \
+	csi/driver.c \
+	csi/group.c \
+	csi/identity.c \
+	csi/inventory.c \
+	csi/local.c \
+	csi/local_branch.c \
+	csi/local_create.c \
+	csi/local_recover.c \
+	csi/local_up.c \
+	csi/main.c \
+	csi/metrics.c \
+	csi/node.c \
+	csi/node_publish.c \
+	csi/node_stage.c \
+	csi/op.c \
+	csi/options.c \
+	csi/pool.c \
+	csi/reconcile.c \
+	csi/registration.c \
+	csi/status.c \
+	csi/target.c
 
 union-fs_BIN  := union-fs
 union-fs_PKGS := blkid jansson mount

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* union-csi recover: rebuild a lost state directory from what lies beside the branches. */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "csi/cli.h"
+#include "csi/local_recover.h"
+#include "csi/options.h"
+#include "lib/base/json.h"
+#include "lib/base/log.h"
+#include "lib/base/size.h"
+#include "lib/base/str.h"
+
+static const char help[] =
+	"usage: union-csi recover --pool=DIR[,DIR...] [--state-dir=DIR] [--write] [-o text|json]\n"
+	"\n"
+	"Lists the volumes whose branches lie in the pools and whose state is not in the state\n"
+	"directory. With --write the state of those that are complete is written again. Nothing\n"
+	"in the pools is changed. The driver must not run meanwhile on the same state directory.\n";
+
+struct recover {
+	bool write, json;
+	struct csi_options options;
+};
+
+/* Takes our own options out of @argv and leaves the driver's. */
+static int parse(struct recover *r, int argc, char **argv, struct uc_err *err)
+{
+	int n = 1;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--write") == 0)
+			r->write = true;
+		else if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
+			r->json = strcmp(argv[++i], "json") == 0;
+		else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return 1;
+		else
+			argv[n++] = argv[i];
+	}
+	argv[n] = NULL;
+	return csi_options_parse(n, argv, &r->options, err);
+}
+
+static json_t *to_json(const struct csi_recovery *item, bool written)
+{
+	return json_pack("{s:s, s:I, s:I, s:I, s:b, s:s*}", "id", item->id, "capacity",
+			 (json_int_t)item->capacity, "branches", (json_int_t)item->n_branches,
+			 "found", (json_int_t)item->n_found, "recovered", written && !item->problem,
+			 "problem", item->problem);
+}
+
+static int print(const struct recover *r, const struct csi_recovery_list *list)
+{
+	cleanup_json json_t *array = json_array(), *object = NULL;
+	char size[UC_SIZE_TEXT_MAX];
+	int problems = 0;
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct csi_recovery *item = &list->items[i];
+
+		problems += item->problem != NULL;
+		json_array_append_new(array, to_json(item, r->write));
+		if (!r->json)
+			printf("%-44s %12s  %zu of %zu branches: %s\n", item->id,
+			       uc_size_format(item->capacity, size), item->n_found,
+			       item->n_branches,
+			       item->problem ? item->problem
+			       : r->write    ? "recovered"
+					     : "can be recovered");
+	}
+	if (r->json) {
+		object = json_pack("{s:O}", "volumes", array);
+		json_dumpf(object, stdout, JSON_INDENT(2));
+		putchar('\n');
+	} else if (!list->n) {
+		puts("every volume in the pools has its state");
+	}
+	return problems;
+}
+
+int csi_cli_recover(int argc, char **argv)
+{
+	cleanup_with(csi_pools_freep) struct csi_pools *pools = NULL;
+	struct recover recover = { .write = false };
+	struct csi_recovery_list list = { .n = 0 };
+	struct uc_store store = UC_STORE_INIT;
+	struct uc_err err = { .num = 0 };
+	int r, status = EXIT_SUCCESS;
+
+	uc_log_init(UC_LOG_WARN, UC_LOG_TEXT);
+	r = parse(&recover, argc, argv, &err);
+	if (r > 0)
+		fputs(help, stdout);
+	if (r == 0 && !recover.options.pools)
+		r = uc_fail_as(&err, EINVAL, 0, "--pool is missing");
+	if (r < 0)
+		status = 2;
+	if (r == 0) {
+		r = uc_store_open(recover.options.state_dir, &store, &err);
+		if (r == 0)
+			r = csi_pools_new(recover.options.pools, &store, &pools, &err);
+		if (r == 0)
+			r = csi_local_find_orphans(pools, &store, recover.write, &list, &err);
+		if (r < 0 || print(&recover, &list) > 0)
+			status = EXIT_FAILURE;
+	}
+	if (r < 0)
+		fprintf(stderr, "union-csi: %s\n", err.msg);
+	csi_recovery_list_done(&list);
+	uc_store_close(&store);
+	csi_options_done(&recover.options);
+	return status;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "csi/pool.h"
+#include "lib/base/err.h"
+#include "lib/vol/store.h"
+
+/** struct csi_recovery - what was found in the pools that has no state */
+struct csi_recovery {
+	char *id;          /* the volume's, as the files are named */
+	size_t n_branches; /* that it has */
+	size_t n_found;    /* whose files are there, whole */
+	uint64_t capacity; /* bytes */
+	char *problem;     /* why it cannot be recovered; NULL: it can be, or was */
+};
+
+/** csi_recovery_list - the result of csi_local_find_orphans() */
+struct csi_recovery_list {
+	struct csi_recovery *items;
+	size_t n;
+};
+
+/** csi_recovery_list_done() - Release; a zeroed one is allowed */
+void csi_recovery_list_done(struct csi_recovery_list *list);
+
+/**
+ * csi_local_find_orphans() - Look for volumes whose files are in the pools, but whose state is not
+ * there
+ * @pools:	Pools
+ * @store:	State
+ * @recover:	Write the state of those that are complete
+ * @ret_list:	What was found; release with csi_recovery_list_done()
+ *
+ * Nothing in the pools is changed or removed.
+ */
+int csi_local_find_orphans(struct csi_pools *pools, const struct uc_store *store, bool recover,
+			   struct csi_recovery_list *ret_list, struct uc_err *err);

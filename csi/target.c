@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "csi/status.h"
+#include "csi/target.h"
+#include "lib/base/buf.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/str.h"
+#include "lib/os/fd.h"
+#include "lib/os/statfs.h"
+
+enum {
+	STATFS_MS = 5000,
+};
+
+int csi_roots_add(struct csi_roots *roots, const char *path, struct uc_err *err)
+{
+	struct uc_root root = UC_ROOT_INIT, *grown;
+	int r;
+
+	r = uc_root_open(path, &root, err);
+	if (r < 0)
+		return r;
+	grown = reallocarray(roots->roots, roots->n + 1, sizeof(*grown));
+	if (!grown) {
+		uc_root_close(&root);
+		return uc_fail(err, ENOMEM, "open `%s`", UC_PRINTABLE(path));
+	}
+	roots->roots = grown;
+	roots->roots[roots->n++] = root;
+	return 0;
+}
+
+void csi_roots_done(struct csi_roots *roots)
+{
+	for (size_t i = 0; i < roots->n; i++)
+		uc_root_close(&roots->roots[i]);
+	free(roots->roots);
+	*roots = (struct csi_roots){ .n = 0 };
+}
+
+void csi_target_done(struct csi_target *t)
+{
+	free(t->rel);
+	t->rel = NULL;
+	uc_closep(&t->parent_fd);
+}
+
+/* Finds the root that @path lies below. */
+static int resolve(const struct csi_roots *roots, const char *field, const char *path,
+		   const struct uc_root **ret_root, char **ret_rel, struct uc_err *err)
+{
+	cleanup_buf struct uc_buf b = UC_BUF_INIT;
+
+	if (!*path)
+		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s is missing", field);
+	if (strlen(path) >= PATH_MAX)
+		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s has %zu bytes, more than %d",
+				field, strlen(path), PATH_MAX - 1);
+	for (size_t i = 0; i < roots->n; i++) {
+		char *rel = uc_path_below(&roots->roots[i], path);
+
+		if (rel) {
+			*ret_root = &roots->roots[i];
+			*ret_rel = rel;
+			return 0;
+		}
+		if (errno == ENOMEM)
+			return uc_fail(err, ENOMEM, "%s", field);
+		uc_buf_printf(&b, "%s`%s`", i ? ", " : "", roots->roots[i].path);
+	}
+	return csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
+			"%s `%s` is not a path below %s, without `.` and `..`", field,
+			UC_PRINTABLE(path), uc_buf_str(&b));
+}
+
+int csi_target_check(const struct csi_roots *roots, const char *field, const char *path,
+		     struct uc_err *err)
+{
+	cleanup_free char *rel = NULL;
+	const struct uc_root *root;
+
+	return resolve(roots, field, path, &root, &rel, err);
+}
+
+int csi_target_open(const struct csi_roots *roots, const char *field, const char *path,
+		    struct csi_target *ret_target, struct uc_err *err)
+{
+	struct csi_target t = CSI_TARGET_INIT;
+	const struct uc_root *root = &roots->roots[0];
+	int r;
+
+	r = resolve(roots, field, path, &root, &t.rel, err);
+	if (r < 0)
+		return r;
+	t.parent_fd = uc_open_parent_beneath(root->fd, t.rel, &t.name);
+	if (t.parent_fd < 0) {
+		r = t.parent_fd;
+		t.parent_fd = -1;
+		csi_target_done(&t);
+		if (r == -ELOOP || r == -EXDEV || r == -ENOTDIR || r == -ENAMETOOLONG)
+			return csi_fail(
+				err, UC_GRPC_INVALID_ARGUMENT,
+				"%s `%s` leads through something that is not a directory (%s)",
+				field, UC_PRINTABLE(path), strerrordesc_np(-r));
+		if (r == -ENOENT)
+			return uc_fail_as(err, ENOENT, UC_GRPC_FAILED_PRECONDITION,
+					  "%s `%s`: the directory above it is missing", field,
+					  UC_PRINTABLE(path));
+		return uc_fail(err, -r, "%s `%s`", field, UC_PRINTABLE(path));
+	}
+	*ret_target = t;
+	return 0;
+}
+
+static int open_point(const struct csi_target *t, struct uc_err *err)
+{
+	int fd = uc_openat_beneath(t->parent_fd, t->name, O_PATH | O_NOFOLLOW);
+
+	if (fd == -ENOENT)
+		return fd;
+	if (fd < 0)
+		return uc_fail(err, -fd, "open `%s`", UC_PRINTABLE(t->name));
+	return fd;
+}
+
+/* Positive: @fd is the root of a mount, described in @ret_info. */
+static int look_fd(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
+{
+	bool is_root;
+	uint64_t id;
+	int r;
+
+	r = uc_mount_id(fd, &id, &is_root);
+	if (r < 0)
+		return uc_fail(err, -r, "look at the mount");
+	if (!is_root)
+		return 0;
+	r = uc_mount_info_get(fd, ret_info, err);
+	return r < 0 ? r : 1;
+}
+
+int csi_target_look(const struct csi_target *t, struct uc_mount_info *ret_info, struct uc_err *err)
+{
+	cleanup_fd int fd = open_point(t, err);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	return look_fd(fd, ret_info, err);
+}
+
+static int fail_foreign(const struct csi_target *t, const char *id,
+			const struct uc_mount_info *info, struct uc_err *err)
+{
+	return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+			"`%s` (%s) is mounted at `%s`: it is not volume `%s`",
+			UC_PRINTABLE(info->source), UC_PRINTABLE(info->fstype),
+			UC_PRINTABLE(t->name), UC_PRINTABLE(id));
+}
+
+static int check_empty(const struct csi_target *t, int fd, struct uc_err *err)
+{
+	cleanup_fd int dir = -1;
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return uc_fail(err, errno, "stat `%s`", UC_PRINTABLE(t->name));
+	if (!S_ISDIR(st.st_mode))
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "`%s` is not a directory",
+				UC_PRINTABLE(t->name));
+	dir = uc_open_dir_at(fd, ".");
+	r = dir < 0 ? dir : uc_dir_is_empty(dir, NULL);
+	if (r < 0)
+		return uc_fail(err, -r, "look into `%s`", UC_PRINTABLE(t->name));
+	if (r == 0)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"`%s` is not empty: a mount would hide what it holds",
+				UC_PRINTABLE(t->name));
+	return 0;
+}
+
+int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const struct uc_volume *v,
+		     int source_fd, uint64_t attr_set, uint64_t attr_clr, struct uc_err *err)
+{
+	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
+	cleanup_fd int fd = -1, clone = -1;
+	int r;
+
+	if (mkdirat(t->parent_fd, t->name, 0750) < 0 && errno != EEXIST)
+		return uc_fail(err, errno, "make `%s`", UC_PRINTABLE(t->name));
+	fd = open_point(t, err);
+	if (fd < 0)
+		return fd;
+	r = look_fd(fd, &info, err);
+	if (r < 0)
+		return r;
+	if (r > 0) {
+		if (!b->ops->owns_mount(b, v, &info))
+			return fail_foreign(t, v->id, &info, err);
+		return 0;
+	}
+	r = check_empty(t, fd, err);
+	if (r == 0)
+		r = uc_mount_clone(source_fd, attr_set, attr_clr, &clone, err);
+	if (r == 0)
+		r = uc_mount_attach(clone, fd, err);
+	return r;
+}
+
+static bool is_dead(const struct csi_target *t)
+{
+	struct uc_statfs usage;
+	cleanup_fd int fd = open_point(t, NULL);
+
+	return fd >= 0 && uc_statfs_bounded(fd, STATFS_MS, &usage, NULL) == -ENOTCONN;
+}
+
+/*
+ * Nobody may have the mount open here, or it would be busy.  A dead filesystem may
+ * be busy for ever; a living one is not taken from under its users.
+ */
+static int unmount(const struct csi_target *t, struct uc_err *err)
+{
+	int r = uc_unmount_at(t->parent_fd, t->name, 0, err);
+
+	if (r == -EBUSY && is_dead(t))
+		r = uc_unmount_at(t->parent_fd, t->name, MNT_DETACH, err);
+	if (r == -EBUSY)
+		return csi_as(err, r, UC_GRPC_FAILED_PRECONDITION);
+	return r == -EINVAL || r == -ENOENT ? 0 : r;
+}
+
+static bool is_own(struct csi_backend *b, const struct uc_volume *v, const char *id,
+		   const struct uc_mount_info *info)
+{
+	if (v)
+		return b->ops->owns_mount(b, v, info);
+	return strcmp(info->fstype, "fuse.union-fs") == 0 && strcmp(info->source, id) == 0;
+}
+
+int csi_target_unmount(const struct csi_target *t, struct csi_backend *b, const struct uc_volume *v,
+		       const char *id, bool remove, struct uc_err *err)
+{
+	int r;
+
+	for (;;) {
+		cleanup_mount_info struct uc_mount_info info = { .id = 0 };
+
+		r = csi_target_look(t, &info, err);
+		if (r < 0)
+			return r;
+		if (r == 0)
+			break;
+		if (!is_own(b, v, id, &info))
+			return fail_foreign(t, id, &info, err);
+		r = unmount(t, err);
+		if (r < 0)
+			return r;
+	}
+	if (!remove || unlinkat(t->parent_fd, t->name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+		return 0;
+	if (errno == ENOTEMPTY || errno == ENOTDIR)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"`%s` is not an empty directory: it is left alone",
+				UC_PRINTABLE(t->name));
+	return uc_fail(err, errno, "remove `%s`", UC_PRINTABLE(t->name));
+}
