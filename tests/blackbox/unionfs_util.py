@@ -122,7 +122,7 @@ class Area:
             for m in reversed(ours):
                 run("umount", "-l", m, check=False)
         for line in run("losetup", "-l", "-n", "-O", "NAME,BACK-FILE").stdout.decode().splitlines():
-            name, back = line.split(None, 1)
+            name, back = (line.split(None, 1) + [""])[:2]  # none: it is just going away
             if back.startswith(str(self.path) + "/"):
                 run("losetup", "-d", name, check=False)
         shutil.rmtree(self.path, ignore_errors=True)

@@ -133,7 +133,7 @@ static int step(const char *name)
 	if (mode == FAULT_KILL)
 		kill(getpid(), SIGKILL);
 	if (mode == FAULT_STOP) {
-		kill(getpid(), SIGSTOP);
+		raise(SIGSTOP); /* to this thread: kill() may stop it only after the call */
 		return 0;
 	}
 	errno = (int)control->error;
