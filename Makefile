@@ -161,6 +161,7 @@ union-fs_SRCS := \
 	union-fs/ops_xattr.c \
 	union-fs/options.c \
 	union-fs/policy.c \
+	union-fs/query.c \
 	union-fs/remove.c \
 	union-fs/rename.c \
 	union-fs/rename_dir.c \

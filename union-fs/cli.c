@@ -26,6 +26,8 @@ enum {
 static const char help[] =
 	"usage: union-fs [-o options] [-f] [-v] branch[:branch…] target\n"
 	"       union-fs serve --dir=DIR [--spec=FILE|-] …\n"
+	"       union-fs status [-o text|json] DIR\n"
+	"       union-fs where FILE…\n"
 	"       gogomergerfs mergerfs --branches=LIST --target=DIR …\n"
 	"\n"
 	"Merges directories (the branches) into one tree, mounted at target.\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The three command lines.  Each returns what the process exits with. */
+/* The command lines.  Each returns what the process exits with. */
 
 #include "union-fs/options.h"
 
@@ -10,6 +10,12 @@ int ufs_cmd_mount(int argc, char **argv);
 
 /** ufs_cmd_serve() - union-fs serve --dir=DIR …; argv[0] is "serve" */
 int ufs_cmd_serve(int argc, char **argv);
+
+/** ufs_cmd_status() - union-fs status DIR; argv[0] is "status" */
+int ufs_cmd_status(int argc, char **argv);
+
+/** ufs_cmd_where() - union-fs where FILE…; argv[0] is "where" */
+int ufs_cmd_where(int argc, char **argv);
 
 /** ufs_cmd_gogo() - gogomergerfs mergerfs --branches=… --target=… */
 int ufs_cmd_gogo(int argc, char **argv);

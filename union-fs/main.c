@@ -2,7 +2,17 @@
 
 #include <string.h>
 
+#include "lib/base/macros.h"
 #include "union-fs/cmd.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{ "serve", ufs_cmd_serve },
+	{ "status", ufs_cmd_status },
+	{ "where", ufs_cmd_where },
+};
 
 int main(int argc, char **argv)
 {
@@ -11,7 +21,8 @@ int main(int argc, char **argv)
 
 	if (strcmp(name, "gogomergerfs") == 0)
 		return ufs_cmd_gogo(argc, argv);
-	if (argc >= 2 && strcmp(argv[1], "serve") == 0)
-		return ufs_cmd_serve(argc - 1, argv + 1);
+	for (size_t i = 0; argc >= 2 && i < ARRAY_SIZE(commands); i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
 	return ufs_cmd_mount(argc, argv);
 }

@@ -56,6 +56,13 @@ int ufs_op_getxattr(struct ufs_req *req);
 int ufs_op_listxattr(struct ufs_req *req);
 int ufs_op_removexattr(struct ufs_req *req);
 
+/**
+ * UFS_XATTR_BRANCHES - an attribute that every file and directory seems to have, and that is not listed
+ *
+ * Its value is the branches that it is on: a line for each, of the index and the branch's name.
+ */
+#define UFS_XATTR_BRANCHES "user.union-fs.branches"
+
 /* Between them */
 
 /**

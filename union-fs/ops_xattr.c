@@ -9,13 +9,17 @@
  */
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "lib/base/buf.h"
 #include "lib/os/fd.h"
 #include "union-fs/ops.h"
 #include "union-fs/view.h"
+
+#define TRUSTED "trusted."
 
 static int reply_size(struct ufs_req *req, ssize_t n)
 {
@@ -25,18 +29,13 @@ static int reply_size(struct ufs_req *req, ssize_t n)
 	return 0;
 }
 
-/* Reads into the reply: the attribute, or the list where there is no name. */
-static int read_from(struct ufs_req *req, int fd)
+static int read_value(struct ufs_req *req, int fd)
 {
 	const struct fuse_getxattr_in *in = req->arg;
 	size_t size = in->size < UFS_XATTR_MAX ? in->size : UFS_XATTR_MAX;
-	void *buf = size ? req->out : NULL;
 	ssize_t n;
 
-	if (req->name)
-		n = getxattr(UC_FD_PATH(fd), req->name, buf, size);
-	else
-		n = listxattr(UC_FD_PATH(fd), buf, size);
+	n = getxattr(UC_FD_PATH(fd), req->name, size ? req->out : NULL, size);
 	if (n < 0)
 		return -errno;
 	if (!size)
@@ -44,6 +43,95 @@ static int read_from(struct ufs_req *req, int fd)
 	req->out_len = (size_t)n;
 	return 0;
 }
+
+/* Takes out of a list what only root may see; we see it all. */
+static size_t drop_trusted(char *list, size_t n)
+{
+	size_t kept = 0, len;
+
+	for (size_t at = 0; at < n; at += len) {
+		len = strnlen(list + at, n - at) + 1;
+		if (len > n - at)
+			break;
+		if (strncmp(list + at, TRUSTED, strlen(TRUSTED)) == 0)
+			continue;
+		memmove(list + kept, list + at, len);
+		kept += len;
+	}
+	return kept;
+}
+
+static int read_list(struct ufs_req *req, int fd)
+{
+	const struct fuse_getxattr_in *in = req->arg;
+	ssize_t n = listxattr(UC_FD_PATH(fd), (char *)req->out, UFS_XATTR_MAX);
+	size_t len;
+
+	if (n < 0)
+		return -errno;
+	len = req->in->uid == 0 ? (size_t)n : drop_trusted((char *)req->out, (size_t)n);
+	if (!in->size)
+		return reply_size(req, (ssize_t)len);
+	if (len > in->size)
+		return -ERANGE;
+	req->out_len = len;
+	return 0;
+}
+
+/* Reads into the reply: the attribute, or the list where there is no name. */
+static int read_from(struct ufs_req *req, int fd)
+{
+	return req->name ? read_value(req, fd) : read_list(req, fd);
+}
+
+/* --- UFS_XATTR_BRANCHES --- */
+
+static bool is_branches(const char *name)
+{
+	return name && strcmp(name, UFS_XATTR_BRANCHES) == 0;
+}
+
+static void add_branch(struct uc_buf *b, const struct ufs *fs, unsigned branch)
+{
+	uc_buf_printf(b, "%u %s\n", branch, fs->branch[branch].name);
+}
+
+static int reply_branches(struct ufs_req *req, const struct uc_buf *b)
+{
+	const struct fuse_getxattr_in *in = req->arg;
+
+	if (uc_buf_error(b) < 0)
+		return uc_buf_error(b);
+	if (b->len > UFS_XATTR_MAX)
+		return -E2BIG;
+	if (!in->size)
+		return reply_size(req, (ssize_t)b->len);
+	if (b->len > in->size)
+		return -ERANGE;
+	memcpy(req->out, b->data, b->len);
+	req->out_len = b->len;
+	return 0;
+}
+
+static int read_branches(struct ufs_req *req, struct ufs_node *node)
+{
+	cleanup_view struct ufs_view v = { 0 };
+	cleanup_buf struct uc_buf b = UC_BUF_INIT;
+	int r;
+
+	if (node->is_dir) {
+		r = ufs_view_open(req->fs, node, &v);
+		if (r < 0)
+			return r;
+		for (unsigned i = 0; i < v.n; i++)
+			add_branch(&b, req->fs, v.pin[i].branch);
+	} else {
+		add_branch(&b, req->fs, node->lower->branch);
+	}
+	return reply_branches(req, &b);
+}
+
+/* --- the branches' attributes --- */
 
 static int read_xattr(struct ufs_req *req)
 {
@@ -54,6 +142,8 @@ static int read_xattr(struct ufs_req *req)
 
 	if (!node)
 		return -ESTALE;
+	if (is_branches(req->name))
+		return read_branches(req, node);
 	if (node->is_dir) {
 		r = ufs_view_open(req->fs, node, &v);
 		return r < 0 ? r : read_from(req, ufs_view_identity(&v)->fd);
@@ -136,6 +226,8 @@ static int change_xattr(struct ufs_req *req, const struct change *c)
 
 	if (!node)
 		return -ESTALE;
+	if (is_branches(c->name))
+		return -EPERM;
 	if (node->is_dir) {
 		ufs_tree_lock(req->fs);
 		r = change_copies(req, node, c);

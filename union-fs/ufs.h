@@ -8,14 +8,15 @@
  * protocol itself: worker threads read a request each from /dev/fuse, serve it from
  * start to finish, and answer once.
  *
- *     dev.c       reads, validates and dispatches requests      ops_*.c   one function per request
- *     session.c   the mount, INIT, the worker threads           node.c    what the kernel knows by
- * number view.c      a directory's copies, with descriptors        find.c    a name in them make.c
- * creation: where, as whom                      clone.c   a directory's copy on one more branch
- *     rename.c    renaming files; rename_dir.c directories      intent.c  what a crash must not
- * leave half done branch.c    the branches; policy.c which one gets a file  creds.c   the caller's
- * identity in a thread serve.c, cli.c, gogo.c  the three command lines; ctl.c the control socket;
- * daemon.c signals and the end
+ *     session.c   the mount, INIT, the worker threads
+ *     dev.c       reads, validates and dispatches requests; ops_*.c has one function for each
+ *     node.c      what the kernel knows by number
+ *     view.c      a directory's copies, with descriptors; find.c a name in them
+ *     make.c      creation: where, as whom; clone.c a directory's copy on one more branch
+ *     rename.c    renaming files; rename_dir.c directories; intent.c what a crash must not half do
+ *     branch.c    the branches; policy.c which one gets a file
+ *     creds.c     the caller's identity in a thread
+ *     daemon.c    signals and the end; serve.c, cli.c, gogo.c the command lines; ctl.c the socket
  *
  * Identity.  A node is what the kernel has a number for.  It stands for objects of the
  * branches, never for a path: one object for a file, one for each branch that has a copy

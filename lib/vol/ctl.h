@@ -5,13 +5,13 @@
  * The control socket of a volume server: one JSON object on a line asks, one
  * answers.
  *
- *     {"op": "status"}  {"ok": true, "volumeId": "v1", "pid": 4711, "version": "…", "state":
- * "ready", "mountDev": "0:43", "passthrough": true, "policy": "mfs", "branches": [{"index": 0,
- * "source": "/dev/loop3", "total": …, "available": …}, …]}
- *     {"op": "stop"}    {"ok": true}, and the server unmounts the union, releases the branches and
- * ends;
- *                       {"ok": false, "errno": 16, "error": "…"} if the union is mounted elsewhere
- * or in use
+ *     {"op": "status"}  {"ok": true, "volumeId": "v1", "pid": 4711, "version": "…",
+ *                        "state": "ready", "mountDev": "0:43", "passthrough": true, "policy": "mfs",
+ *                        "branches": [{"index": 0, "source": "/dev/loop3", "total": …,
+ *                                      "available": …}, …]}
+ *     {"op": "stop"}    {"ok": true}, and the server unmounts the union, releases the branches
+ *                       and ends; or {"ok": false, "errno": 16, "error": "…"} if the union is
+ *                       mounted elsewhere or in use
  *
  * `state` is "ready", or "stopping" from a stop until the last user has gone.
  */

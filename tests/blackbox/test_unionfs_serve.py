@@ -79,6 +79,42 @@ def test_status_tells_what_is_served(make_server):
         assert 0 < b["available"] < b["total"] < 64 * MIB
 
 
+def test_status_on_the_command_line(area, make_server):
+    s = make_server(2)
+    r = run(UNION_FS, "status", s.dir)
+    assert b"volume       v1\nstate        ready\n" in r.stdout and r.stderr == b""
+    lines = r.stdout.decode().splitlines()[-2:]
+    assert [(x.split()[0], x.split()[-1]) for x in lines] == [(str(i), b["device"])
+                                                             for i, b in enumerate(s.spec["branches"])]
+    st = json.loads(run(UNION_FS, "status", "-o", "json", s.dir).stdout)
+    assert st["pid"] == s.process.pid and len(st["branches"]) == 2
+    r = run(UNION_FS, "status", area.dir("nothing"), check=False)
+    assert (r.returncode, r.stdout) == (1, b"") and b"nothing" in r.stderr and r.stderr.count(b"\n") == 1
+    for args in ([], ["a", "b"], ["-o", "yaml", "a"], ["--colour"]):
+        assert run(UNION_FS, "status", *args, check=False).returncode == 2
+
+
+def test_where_names_the_branches_of_files_and_directories(area, make_server):
+    s = make_server(2)
+    device = [b["device"] for b in s.spec["branches"]]
+    os.mkdir(s.path / "d")
+    for i in range(4):
+        write(s.path / f"d/f{i}", bytes(4 * MIB))
+    lines = run(UNION_FS, "where", *(s.path / f"d/f{i}" for i in range(4))).stdout.decode().splitlines()
+    on = [int(line.split()[0]) for line in lines]
+    assert lines == [f"{b} {device[b]}  {s.path}/d/f{i}" for i, b in enumerate(on)] and set(on) == {0, 1}
+    assert run(UNION_FS, "where", s.path / "d").stdout.decode().splitlines() == [f"{b} {device[b]}  {s.path}/d"
+                                                                               for b in (0, 1)]
+    assert os.listxattr(s.path / "d") == [] and os.listxattr(s.path / "d/f0") == []
+    for name in ("d", "d/f0"):
+        assert errno_of(os.setxattr, s.path / name, "user.union-fs.branches", b"0") == errno.EPERM
+        assert errno_of(os.removexattr, s.path / name, "user.union-fs.branches") == errno.EPERM
+    r = run(UNION_FS, "where", s.path / "absent", area.path, s.path / "d/f0", check=False)
+    assert r.returncode == 1 and r.stdout.count(b"\n") == 1
+    assert b"absent` is: No such file" in r.stderr and f"`{area.path}` is not in a union".encode() in r.stderr
+    assert run(UNION_FS, "where", check=False).returncode == 2
+
+
 def test_it_returns_when_the_union_is_mounted_and_says_nothing(area):
     devices = [device_branch(*area.loop()) for _ in range(2)]
     d = area.dir("volume")
