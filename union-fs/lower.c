@@ -59,6 +59,10 @@ bool ufs_lower_is(const struct ufs_lower *l, const struct ufs_ident *id)
 	       (!l->handle_size || memcmp(l->handle, id->handle, l->handle_size) == 0);
 }
 
+/*
+ * ENOMEM for a handle means that its inode number is being given to a new file (ext4 makes that of
+ * the inode cache's `not yet`), and so that the object is gone.
+ */
 int ufs_lower_open(struct ufs *fs, const struct ufs_lower *l, int flags)
 {
 	struct ufs_handle_buf h;
@@ -74,6 +78,8 @@ int ufs_lower_open(struct ufs *fs, const struct ufs_lower *l, int flags)
 	} else {
 		fd = open(UC_FD_PATH(l->fd), flags | O_CLOEXEC);
 	}
+	if (fd < 0 && errno == ENOMEM && l->handle_size)
+		return -ESTALE;
 	return fd < 0 ? -errno : fd;
 }
 

@@ -240,3 +240,25 @@ def test_many_may_sync_at_once(area, make_union):
         p.add(syncer, union.path, i, end)
     p.wait()
     assert sorted(os.listdir(union.path))[:3] == ["f0", "f1", "f2"]
+
+
+def remake(path, end):
+    """Gives one inode number to file after file."""
+    for _ in in_time(end):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.unlink(path)
+
+
+def test_file_whose_inode_is_being_reused_is_gone(area, make_union):
+    union = make_union(1, options="cache.entry=0,cache.attr=0")
+    branch, end, p = union.branches[0], time.monotonic() + SECONDS / 2, Processes(area.path)
+    write(union.path / "file", b"data")
+    fd = os.open(union.path / "file", os.O_PATH)
+    os.unlink(branch / "file")
+    p.add(remake, branch / "other", end)
+    for _ in in_time(end):
+        with pytest.raises(OSError) as e:
+            os.fstat(fd)
+        assert e.value.errno == errno.ESTALE
+    os.close(fd)
+    p.wait()
