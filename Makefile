@@ -321,7 +321,7 @@ PYTEST_JOBS ?= 3
 # A preloaded library comes before a sanitizer's runtime, which objects; so that comes first.
 SAN_PRELOAD  = $(if $(SAN),$(shell $(CC) -print-file-name=$(if $(findstring thread,$(SAN)),libtsan.so,libasan.so)))
 SAN_ENV      = $(if $(SAN),ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(abspath tests/lib/tsan.supp) SAN_PRELOAD=$(SAN_PRELOAD))
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 SAN_PRELOAD=$(SAN_PRELOAD))
 
 .PHONY: test test-unit test-blackbox test-sanitizers test-trixie conformance
 test: test-unit test-blackbox  ## everything that needs only Debian's packages; as root
