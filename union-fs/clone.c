@@ -153,6 +153,14 @@ int ufs_align(struct ufs_worker *w, const struct ufs_view *v, const struct ufs_p
 	return 0;
 }
 
+void ufs_unalign(const struct ufs_view *v)
+{
+	ufs_lock(v->fs);
+	for (unsigned i = 0; i < v->n; i++)
+		v->pin[i].lower->copy->aligned = false;
+	ufs_unlock(v->fs);
+}
+
 /* --- clones --- */
 
 int ufs_clone_make(struct ufs_worker *w, const struct ufs_pin *parent, const char *name, int from,
@@ -224,30 +232,65 @@ static int clone_one(struct ufs_worker *w, struct ufs_node *dir, unsigned branch
 	return r;
 }
 
+/** struct chain - directories that a branch lacks, the lowest one first */
+struct chain {
+	struct ufs_node **node; /* each with a reference */
+	size_t n, cap;
+};
+
+static void chain_done(struct chain *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		ufs_node_put(c->node[i]);
+	free(c->node);
+}
+
+/* Takes the reference, also on failure. */
+static int chain_add(struct chain *c, struct ufs_node *node)
+{
+	if (c->n == c->cap) {
+		size_t cap = c->cap ? 2 * c->cap : 16;
+		struct ufs_node **grown = reallocarray(c->node, cap, sizeof(struct ufs_node *));
+
+		if (!grown) {
+			ufs_node_put(node);
+			return -ENOMEM;
+		}
+		c->node = grown;
+		c->cap = cap;
+	}
+	c->node[c->n++] = node;
+	return 0;
+}
+
+static int find_lacking(struct ufs_node *dir, unsigned branch, struct chain *ret)
+{
+	struct ufs_node *node = ufs_node_get(dir->fs, ufs_node_id(dir));
+
+	while (!ufs_node_has_copy(node, branch)) {
+		cleanup_free char *name = NULL;
+		struct ufs_node *parent = NULL;
+		int r = chain_add(ret, node);
+
+		if (r == 0)
+			r = ufs_node_where(node, &parent, &name);
+		if (r < 0)
+			return r == -ENOENT ? -ESTALE : r;
+		node = parent;
+	}
+	ufs_node_put(node);
+	return 0;
+}
+
 int ufs_clone_locked(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
 {
-	for (;;) {
-		cleanup_node struct ufs_node *missing = NULL;
-		struct ufs_node *node = ufs_node_get(w->fs, ufs_node_id(dir));
-		int r;
+	__attribute__((cleanup(chain_done))) struct chain c = { 0 };
+	int r;
 
-		/* The topmost directory that the branch lacks. */
-		while (!ufs_node_has_copy(node, branch)) {
-			cleanup_free char *name = NULL;
-
-			ufs_node_put(missing);
-			missing = node;
-			r = ufs_node_where(missing, &node, &name);
-			if (r < 0)
-				return r == -ENOENT ? -ESTALE : r;
-		}
-		ufs_node_put(node);
-		if (!missing)
-			return 0;
-		r = clone_one(w, missing, branch);
-		if (r < 0)
-			return r;
-	}
+	r = find_lacking(dir, branch, &c);
+	for (size_t i = c.n; i-- > 0 && r >= 0;)
+		r = clone_one(w, c.node[i], branch);
+	return r < 0 ? r : 0;
 }
 
 int ufs_clone(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
@@ -281,33 +324,66 @@ static bool is_unsynced(struct ufs *fs, const struct ufs_lower *l)
 	return unsynced;
 }
 
-static void set_synced(struct ufs *fs, struct ufs_lower *l)
+static int sync_above(struct ufs *fs, struct ufs_lower *l, const struct ufs_pin *up)
 {
+	(void)fs;
+	(void)l;
+	return sync_fd(up->fd);
+}
+
+static int note_synced(struct ufs *fs, struct ufs_lower *l, const struct ufs_pin *up)
+{
+	(void)up;
 	ufs_lock(fs);
 	l->copy->unsynced = false;
 	ufs_unlock(fs);
+	return 0;
 }
 
-/* Syncs the entry of a copy in its parent, and goes up. */
+/* Calls @fn for a copy, and the one above it, and so on, as long as they are unsynced. */
+static int go_up(struct ufs_node *dir, const struct ufs_pin *pin,
+		 int (*fn)(struct ufs *fs, struct ufs_lower *l, const struct ufs_pin *up))
+{
+	struct ufs_node *at = ufs_node_get(dir->fs, ufs_node_id(dir));
+	struct ufs_view v[2] = { 0 }; /* of a directory, and of the one above it */
+	const unsigned branch = pin->branch;
+	struct ufs *fs = dir->fs;
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && is_unsynced(fs, pin->lower); i ^= 1) {
+		cleanup_free char *name = NULL;
+		struct ufs_node *parent = NULL;
+		const struct ufs_pin *up = NULL;
+
+		ufs_view_close(&v[i]);
+		r = ufs_node_where(at, &parent, &name);
+		if (r < 0)
+			break;
+		r = ufs_view_open(fs, parent, &v[i]);
+		if (r == 0)
+			up = ufs_view_at(&v[i], branch);
+		if (r == 0)
+			r = up ? fn(fs, pin->lower, up) : -ESTALE;
+		ufs_node_put(at);
+		at = parent;
+		pin = up;
+	}
+	ufs_view_close(&v[0]);
+	ufs_view_close(&v[1]);
+	ufs_node_put(at);
+	return r;
+}
+
+/*
+ * Syncs the entry of a copy in its parent, and so on.  What is synced is noted when all of it
+ * is, or the next one who asks would not get to what has failed.
+ */
 static int sync_entry(struct ufs_node *dir, const struct ufs_pin *pin)
 {
-	cleanup_view struct ufs_view v = { 0 };
-	cleanup_node struct ufs_node *parent = NULL;
-	cleanup_free char *name = NULL;
-	const struct ufs_pin *up;
-	int r;
+	int r = go_up(dir, pin, sync_above);
 
-	if (!is_unsynced(dir->fs, pin->lower))
-		return 0;
-	r = ufs_node_where(dir, &parent, &name);
 	if (r == 0)
-		r = ufs_view_open(dir->fs, parent, &v);
-	if (r < 0)
-		return r;
-	up = ufs_view_at(&v, pin->branch);
-	r = up ? ufs_sync_copy_locked(parent, up) : -ESTALE;
-	if (r == 0)
-		set_synced(dir->fs, pin->lower);
+		(void)go_up(dir, pin, note_synced);
 	return r;
 }
 

@@ -47,6 +47,9 @@ int ufs_clone_make(struct ufs_worker *w, const struct ufs_pin *parent, const cha
  */
 int ufs_align(struct ufs_worker *w, const struct ufs_view *v, const struct ufs_pin *pin);
 
+/** ufs_unalign() - The copies may look different from now on, as a change of all of them has failed */
+void ufs_unalign(const struct ufs_view *v);
+
 /**
  * ufs_sync_copy() - Write a copy of a directory to disk, and the entries above it that we have made
  * @dir:	Directory

@@ -95,6 +95,20 @@ static int go_background(int *ret_ready_fd, struct uc_err *err)
 	return 0;
 }
 
+/* Or a branch might get the number that messages go to. */
+static int fill_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR); /* inherited, as these three are */
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
 static void raise_limit(int what, rlim_t wanted)
 {
 	struct rlimit limit;
@@ -141,6 +155,9 @@ int ufs_daemon_init(struct ufs_daemon *d, bool foreground, struct uc_err *err)
 		.log_fd = -1,
 		.foreground = foreground,
 	};
+	r = fill_standard_fds();
+	if (r < 0)
+		return uc_fail(err, -r, "open `/dev/null`");
 	if (!foreground) {
 		r = go_background(&d->ready_fd, err);
 		if (r < 0)

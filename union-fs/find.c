@@ -89,6 +89,7 @@ int ufs_find(struct ufs *fs, const struct ufs_view *v, const char *name, struct 
 	int failure = v->error;
 
 	ret->n = 0;
+	ret->error = 0;
 	ret->found = v->n <= UFS_FINDS_INLINE ? ret->some : calloc(v->n, sizeof(*ret->found));
 	if (!ret->found)
 		return -ENOMEM;
@@ -114,6 +115,8 @@ int ufs_find(struct ufs *fs, const struct ufs_view *v, const char *name, struct 
 	}
 	if (!ret->n)
 		return failure ? failure : -ENOENT;
+	/* This union itself, mounted below a branch, is nothing that could be merged. */
+	ret->error = failure == -ELOOP ? 0 : failure;
 	return 0;
 }
 

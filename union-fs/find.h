@@ -65,6 +65,7 @@ enum {
  * branches */
 struct ufs_finds {
 	unsigned n;
+	int error; /* why a branch could not be asked, which may have a copy; 0: all were */
 	struct ufs_found *found; /* @n of them */
 	struct ufs_found some[UFS_FINDS_INLINE];
 };
@@ -81,7 +82,8 @@ void ufs_finds_done(struct ufs_finds *f);
  * @ret:	Result, zeroed before; release with ufs_finds_done(), also on failure
  *
  * A branch that fails does not hide what others have, but where nothing is found its failure
- * is the answer: nobody may take a file for absent because a disk is.
+ * is the answer: nobody may take a file for absent because a disk is.  For the same reason a
+ * directory that is found elsewhere remembers it (ret->error, ufs_dir.error).
  *
  * Return: 0, -ENOENT, another negative errno
  */

@@ -101,6 +101,8 @@ int ufs_intent_store(int home_fd, const struct ufs_intent *intent)
 	text = o ? uc_json_format(o) : NULL;
 	if (!text)
 		return -ENOMEM;
+	if (strlen(text) > INTENT_MAX)
+		return -EXDEV; /* it could not be read again: let the program copy */
 	return uc_replace_file_at(home_fd, UFS_INTENT_FILE, text, strlen(text), 0600, NULL);
 }
 

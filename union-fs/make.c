@@ -97,7 +97,8 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 		r = m->nameless ? 0 : ufs_check_absent(v, name);
 	if (r < 0)
 		return r;
-	ufs_creds_fsetid(&req->w->creds, false);
+	/* In a set-group-id directory only members of its group make set-group-id files, and root. */
+	ufs_creds_fsetid(&req->w->creds, req->in->uid == 0);
 	r = ufs_creds_as(&req->w->creds, &caller);
 	if (r == 0)
 		r = m->fn(m, pin->fd, name);

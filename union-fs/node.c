@@ -236,13 +236,39 @@ struct ufs_node *ufs_node_of(struct ufs *fs, const struct ufs_found *f)
 	return node;
 }
 
+void ufs_node_keep(struct ufs_node *node, int fd)
+{
+	cleanup_fd int spare = fd;
+
+	ufs_lock(node->fs);
+	if (!node->is_dir && node->lower->fd < 0)
+		ufs_lower_set_fd(node->fs, node->lower, take_fd(&spare));
+	ufs_unlock(node->fs);
+}
+
+/* What was kept when its last name went. */
+static int kept_fd(struct ufs *fs, struct ufs_node *node)
+{
+	int fd;
+
+	ufs_lock(fs);
+	fd = node->lower->fd;
+	ufs_unlock(fs);
+	if (fd < 0)
+		return -ESTALE;
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* it stays open as long as the node lives */
+	return fd < 0 ? -errno : fd;
+}
+
 int ufs_node_path_fd(struct ufs *fs, struct ufs_node *node)
 {
 	struct ufs_file *file = ufs_file_of(node);
 	int fd;
 
-	if (!file)
-		return ufs_lower_open(fs, node->lower, O_PATH);
+	if (!file) {
+		fd = ufs_lower_open(fs, node->lower, O_PATH);
+		return fd == -ESTALE ? kept_fd(fs, node) : fd;
+	}
 	fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		fd = -errno;
@@ -258,10 +284,16 @@ int ufs_node_open(struct ufs *fs, struct ufs_node *node, int flags)
 	fd = ufs_lower_open(fs, node->lower, flags);
 	if (fd != -ESTALE)
 		return fd;
-	/* It has no name any more, but it may still be open. */
+	/* It has no name any more, but it may still be open, or kept. */
 	file = ufs_file_of(node);
-	if (!file)
-		return fd;
+	if (!file) {
+		cleanup_fd int kept = kept_fd(fs, node);
+
+		if (kept < 0)
+			return kept;
+		fd = open(UC_FD_PATH(kept), flags | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	}
 	fd = open(UC_FD_PATH(file->fd), flags | O_CLOEXEC);
 	if (fd < 0)
 		fd = -errno;

@@ -18,6 +18,7 @@ struct ufs_dir {
 	char *name;              /* lock; in the parent */
 	struct ufs_lower **copy; /* lock; in the order of branches */
 	unsigned n;              /* lock; 0: it is gone */
+	int error; /* lock; why a branch could not be asked for a copy; the next lookup asks again */
 };
 
 /** struct ufs_node - see above */
@@ -83,6 +84,10 @@ struct ufs_node *ufs_node_of(struct ufs *fs, const struct ufs_found *f);
  * negative errno */
 int ufs_node_path_fd(struct ufs *fs, struct ufs_node *node);
 
+/** ufs_node_keep() - A node has lost its last name: keep it open, by @fd (O_PATH; taken), while it
+ * is known */
+void ufs_node_keep(struct ufs_node *node, int fd);
+
 /** ufs_node_open() - Open a regular file anew; a descriptor (owned) or a negative errno */
 int ufs_node_open(struct ufs *fs, struct ufs_node *node, int flags);
 
@@ -94,6 +99,9 @@ void ufs_node_move(struct ufs_node *node, struct ufs_node *parent, char *name);
 /** ufs_node_where() - A directory's parent, with a reference, and a copy of its name; 0, -ENOENT
  * for the root, -ENOMEM */
 int ufs_node_where(struct ufs_node *node, struct ufs_node **ret_parent, char **ret_name);
+
+/** ufs_node_is_partial() - Whether a directory may have copies that are not known */
+bool ufs_node_is_partial(struct ufs_node *node);
 
 /** ufs_node_has_copy() - Whether a directory is known to exist on a branch */
 bool ufs_node_has_copy(struct ufs_node *node, unsigned branch);

@@ -70,17 +70,19 @@ static void remove_copy(struct ufs_dir *dir, const struct ufs_lower *l)
 		}
 }
 
-/* Gives copies that have no descriptor the ones that were found: both are in the order of branches.
+/*
+ * Gives copies that have no descriptor the ones that were found, if there may be more: both are
+ * in the order of branches.
  */
 static void adopt_fds(struct ufs *fs, struct ufs_node *node, struct ufs_finds *f)
 {
 	for (unsigned i = 0; i < node->dir->n; i++) {
 		struct ufs_lower *l = node->dir->copy[i];
 
-		if (l->fd < 0)
-			ufs_lower_set_fd(fs, l, take_fd(&f->found[i].fd));
-		else
+		if (l->fd >= 0)
 			ufs_lower_touch(fs, l);
+		else if (!l->handle_size || fs->n_dir_fds < fs->max_dir_fds)
+			ufs_lower_set_fd(fs, l, take_fd(&f->found[i].fd));
 	}
 }
 
@@ -222,6 +224,7 @@ static int enter_locked(struct entrance *e, struct ufs_node *parent, struct ufs_
 	}
 	node->nlookup++;
 	node->refs++;
+	node->dir->error = f->error;
 	replace_copies(e, node, dead);
 	set_place(node, parent, &e->name, dead);
 	adopt_fds(fs, node, f);
@@ -252,6 +255,7 @@ int ufs_node_enter_dir(struct ufs_node *parent, const char *name, struct ufs_fin
 	if (node) {
 		node->nlookup++;
 		node->refs++;
+		node->dir->error = f->error;
 		adopt_fds(fs, node, f);
 		*ret = node;
 	}
@@ -295,6 +299,16 @@ int ufs_node_where(struct ufs_node *node, struct ufs_node **ret_parent, char **r
 	}
 	ufs_unlock(fs);
 	return r;
+}
+
+bool ufs_node_is_partial(struct ufs_node *node)
+{
+	bool partial;
+
+	ufs_lock(node->fs);
+	partial = node->is_dir && node->dir->error;
+	ufs_unlock(node->fs);
+	return partial;
 }
 
 bool ufs_node_has_copy(struct ufs_node *node, unsigned branch)

@@ -31,18 +31,18 @@ int ufs_op_open(struct ufs_req *req)
 		return -ESTALE;
 	if (node->type != S_IFREG)
 		return node->is_dir ? -EISDIR : -EINVAL;
-	if ((in->flags & O_ACCMODE) != O_RDONLY &&
+	if (((in->flags & O_ACCMODE) != O_RDONLY || in->flags & O_TRUNC) &&
 	    req->fs->branch[node->lower->branch].mode == UFS_BRANCH_RO)
 		return -EROFS;
 	/* O_TRUNC clears set-id bits unless the caller may keep them. */
 	ufs_creds_fsetid(&req->w->creds,
 			 in->flags & O_TRUNC && !(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
+	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
 	fd = ufs_node_open(req->fs, node, (int)in->flags & ~FLAGS_NOT_OURS);
 	if (fd < 0)
 		return fd;
 	/* The kernel writes through a backing file as whoever we are when we register it. */
 	ufs_creds_fsetid(&req->w->creds, false);
-	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
 	return ufs_file_open(req->fs, node, fd, (int)in->flags, out);
 }
 
@@ -63,7 +63,7 @@ int ufs_op_read(struct ufs_req *req)
 
 	if (!file)
 		return -EBADF;
-	/* A short answer is the end of the file. */
+	/* A short answer is the end of the file, so an error in its middle must be told. */
 	while (req->out_len < size) {
 		n = pread(file->fd, req->out + req->out_len, size - req->out_len,
 			  (off_t)(in->offset + req->out_len));
@@ -71,10 +71,8 @@ int ufs_op_read(struct ufs_req *req)
 			break;
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && req->out_len == 0)
-			return -errno;
 		if (n < 0)
-			break;
+			return -errno;
 		req->out_len += (size_t)n;
 	}
 	return 0;
@@ -163,6 +161,7 @@ int ufs_op_fallocate(struct ufs_req *req)
 	if (!file)
 		return -EBADF;
 	ufs_creds_fsetid(&req->w->creds, req->in->uid == 0);
+	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
 	if (fallocate(file->fd, (int)in->mode, (off_t)in->offset, (off_t)in->length) < 0)
 		return -errno;
 	return 0;
@@ -200,6 +199,7 @@ int ufs_op_copy_file_range(struct ufs_req *req)
 	if (!from || !to)
 		return -EBADF;
 	ufs_creds_fsetid(&req->w->creds, req->in->uid == 0);
+	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
 	n = copy_file_range(from->fd, &off_in, to->fd, &off_out, len, (unsigned)in->flags);
 	if (n < 0)
 		/* Between branches the kernel copies by reading and writing. */

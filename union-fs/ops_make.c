@@ -138,34 +138,6 @@ static int reply_created(struct ufs_req *req, struct ufs_node *node, int fd, int
 	return 0;
 }
 
-/* The name is there after all: open what it is. */
-static int open_existing(struct ufs_req *req, struct ufs_node *parent,
-			 const struct fuse_create_in *in, struct ufs_create_out *out)
-{
-	cleanup_view struct ufs_view v = { 0 };
-	cleanup_node struct ufs_node *node = NULL;
-	int fd, r;
-
-	r = ufs_view_open(req->fs, parent, &v);
-	if (r == 0)
-		r = ufs_lookup(parent, &v, req->name, &out->entry, &node);
-	if (r != 0)
-		return r;
-	if (node->type != S_IFREG) {
-		/* The kernel looks the name up again and sees. */
-		ufs_node_forget(req->fs, ufs_node_id(node), 1);
-		return -ESTALE;
-	}
-	ufs_creds_fsetid(&req->w->creds,
-			 in->flags & O_TRUNC && !(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
-	fd = ufs_node_open(req->fs, node, (int)in->flags & ~FLAGS_NOT_OURS);
-	if (fd < 0) {
-		ufs_node_forget(req->fs, ufs_node_id(node), 1);
-		return fd;
-	}
-	return reply_created(req, node, fd, (int)in->flags, out);
-}
-
 static int create(struct ufs_req *req, const struct ufs_making *m, const struct fuse_create_in *in)
 {
 	cleanup_node struct ufs_node *parent = ufs_node_get(req->fs, req->in->nodeid);
@@ -177,8 +149,12 @@ static int create(struct ufs_req *req, const struct ufs_making *m, const struct 
 	if (!parent)
 		return -ESTALE;
 	r = ufs_make(req, parent, req->name, m, &made);
-	if (r == -EEXIST && !m->nameless && !(in->flags & O_EXCL))
-		return open_existing(req, parent, in, out);
+	/*
+	 * The name is there after all, which the kernel did not know: it has not asked whether
+	 * the caller may open it.  So it looks the name up again, and opens what it finds.
+	 */
+	if (r == -EEXIST && !(in->flags & O_EXCL))
+		return -ESTALE;
 	if (r == 0)
 		r = enter_made(parent, req->name, &made, &out->entry, &node);
 	return r < 0 ? r : reply_created(req, node, take_fd(&made.fd), (int)in->flags, out);

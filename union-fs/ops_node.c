@@ -12,6 +12,7 @@
 
 #include "lib/os/fd.h"
 #include "union-fs/attr.h"
+#include "union-fs/clone.h"
 #include "union-fs/file.h"
 #include "union-fs/ops.h"
 #include "union-fs/view.h"
@@ -34,7 +35,8 @@ void ufs_fill_entry(struct ufs_node *node, const struct fuse_attr *attr, struct 
 		.generation = node->generation,
 		.attr = *attr,
 	};
-	ufs_set_valid(node->fs->cfg.entry_ms, &ret->entry_valid, &ret->entry_valid_nsec);
+	ufs_set_valid(node->is_dir && ufs_node_is_partial(node) ? 0 : node->fs->cfg.entry_ms,
+		      &ret->entry_valid, &ret->entry_valid_nsec);
 	ufs_set_valid(attr_ms(node), &ret->attr_valid, &ret->attr_valid_nsec);
 }
 
@@ -262,6 +264,8 @@ static int setattr_file(struct ufs_req *req, struct ufs_node *node,
 
 	if (req->fs->branch[node->lower->branch].mode == UFS_BRANCH_RO)
 		return -EROFS;
+	/* Whether a set-group-id bit stays may depend on the caller's group. */
+	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
 	if (in->valid & FATTR_FH)
 		file = ufs_file_get(req->fs, in->fh, node);
 	if (in->valid & FATTR_SIZE)
@@ -298,9 +302,13 @@ static int setattr_copies(struct ufs_req *req, struct ufs_node *node,
 	for (unsigned i = 0; i < v.n; i++) {
 		r = &v.pin[i] == identity ? 0 : set_attrs(req, v.pin[i].fd, in);
 		if (r < 0)
-			return r;
+			break;
 	}
-	return set_attrs(req, identity->fd, in);
+	if (r == 0)
+		r = set_attrs(req, identity->fd, in);
+	if (r < 0)
+		ufs_unalign(&v);
+	return r;
 }
 
 int ufs_op_setattr(struct ufs_req *req)

@@ -16,6 +16,7 @@
 
 #include "lib/base/buf.h"
 #include "lib/os/fd.h"
+#include "union-fs/clone.h"
 #include "union-fs/ops.h"
 #include "union-fs/view.h"
 
@@ -210,12 +211,18 @@ static int change_copies(struct ufs_req *req, struct ufs_node *node, const struc
 			return -EROFS;
 	identity = ufs_view_identity(&v);
 	r = check_dir(identity->fd, c);
+	if (r < 0)
+		return r;
 	for (unsigned i = 0; i < v.n && r == 0; i++) {
 		r = &v.pin[i] == identity ? 0 : apply(v.pin[i].fd, &other);
 		if (r == -ENODATA)
 			r = 0;
 	}
-	return r < 0 ? r : apply(identity->fd, c);
+	if (r == 0)
+		r = apply(identity->fd, c);
+	if (r < 0)
+		ufs_unalign(&v);
+	return r;
 }
 
 static int change_xattr(struct ufs_req *req, const struct change *c)

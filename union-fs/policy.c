@@ -27,6 +27,7 @@ size_t ufs_policy_order(enum uc_policy policy, struct ufs_candidate *c, size_t n
 	for (size_t i = 0; i < n; i++)
 		if (may(policy, &c[i]))
 			c[k++] = c[i];
-	qsort(c, k, sizeof(*c), compare);
+	if (k > 1)
+		qsort(c, k, sizeof(*c), compare);
 	return k;
 }

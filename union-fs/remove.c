@@ -44,6 +44,27 @@ static int unlink_hidden(struct ufs_node *parent, const struct ufs_pin *p, const
 	return r < 0 ? r : ufs_sync_copy(parent, p);
 }
 
+/*
+ * A FIFO or a device may be open without our knowledge, and must answer fstat() even when it
+ * has no name.  (A regular file that is open has a descriptor here.)
+ */
+static int unlink_special(struct ufs *fs, const struct ufs_pin *p, const char *name)
+{
+	cleanup_node struct ufs_node *node = NULL;
+	struct ufs_found f;
+	int r;
+
+	r = ufs_probe(fs, p->branch, p->fd, name, &f);
+	if (r < 0)
+		return r;
+	node = f.st.stx_nlink == 1 ? ufs_node_of(fs, &f) : NULL;
+	r = unlink_on(fs, p, name);
+	if (r == 0 && node)
+		ufs_node_keep(node, take_fd(&f.fd));
+	uc_closep(&f.fd);
+	return r;
+}
+
 int ufs_unlink(struct ufs_node *parent, const char *name)
 {
 	cleanup_view struct ufs_view v = { 0 };
@@ -66,7 +87,8 @@ int ufs_unlink(struct ufs_node *parent, const char *name)
 		if (r < 0)
 			return r;
 	}
-	return unlink_on(fs, &v.pin[visible], name);
+	return type == S_IFREG ? unlink_on(fs, &v.pin[visible], name)
+			       : unlink_special(fs, &v.pin[visible], name);
 }
 
 int ufs_is_empty_dir(int path_fd)
@@ -146,6 +168,8 @@ static int rmdir_locked(struct ufs_node *parent, const char *name)
 		r = v.error;
 	if (r == 0)
 		r = ufs_find(fs, &v, name, &f);
+	if (r == 0)
+		r = f.error;
 	if (r == 0)
 		r = check_removable(fs, &f);
 	if (r != 0)

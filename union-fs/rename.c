@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "lib/base/log.h"
+#include "lib/os/fd.h"
 #include "union-fs/clone.h"
 #include "union-fs/rename.h"
 
@@ -313,13 +314,40 @@ static int check_writable(const struct ufs_move *m)
 	return 0;
 }
 
+/*
+ * A file that is replaced stays open while the kernel knows it: who has just looked the name up
+ * goes on to open it, and must get the old file or the new one.
+ */
+static struct ufs_node *hold_target(struct ufs_move *m, struct ufs_found *ret)
+{
+	const struct ufs_pin *pin = ufs_view_at(&m->to_v, (unsigned)m->target);
+
+	if (ufs_probe(m->fs, pin->branch, pin->fd, m->new_name, ret) < 0)
+		return NULL;
+	return ret->st.stx_nlink == 1 && !ufs_found_is_dir(ret) ? ufs_node_of(m->fs, ret) : NULL;
+}
+
+static int replace_file(struct ufs_move *m)
+{
+	cleanup_node struct ufs_node *node = NULL;
+	struct ufs_found f = { .fd = -1 };
+	int r;
+
+	node = hold_target(m, &f);
+	r = run(m, m->target < m->source ? uncover : replace);
+	if (r == 0 && node)
+		ufs_node_keep(node, take_fd(&f.fd));
+	uc_closep(&f.fd);
+	return r;
+}
+
 static int rename_file(struct ufs_move *m)
 {
 	if (m->target >= 0 && m->flags & RENAME_NOREPLACE)
 		return -EEXIST;
 	if (m->target >= 0 && m->dst[m->target] == S_IFDIR)
 		return -EISDIR;
-	return run(m, m->target >= 0 && m->target < m->source ? uncover : replace);
+	return m->target >= 0 ? replace_file(m) : run(m, replace);
 }
 
 /* Directories exchange their places. */
@@ -348,6 +376,8 @@ static int exchange(struct ufs_move *m)
 	r = ufs_find(m->fs, &m->from_v, m->name, &f);
 	if (r == 0)
 		r = ufs_find(m->fs, &m->to_v, m->new_name, &g);
+	if (r == 0)
+		r = f.error ? f.error : g.error;
 	if (r < 0)
 		return r;
 	if (m->source != m->target || f.n > 1 || g.n > 1)

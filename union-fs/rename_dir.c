@@ -321,6 +321,8 @@ int ufs_rename_dir(struct ufs_move *m)
 		r = ufs_find(m->fs, &m->from_v, m->name, &source);
 	if (r == 0 && m->target >= 0)
 		r = ufs_find(m->fs, &m->to_v, m->new_name, &target);
+	if (r == 0)
+		r = source.error ? source.error : target.error;
 	if (r < 0)
 		return r;
 	node = ufs_node_of(m->fs, &source.found[0]);

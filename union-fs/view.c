@@ -14,6 +14,7 @@ static int pin_all(struct ufs_node *node, struct ufs_view *v)
 
 	ufs_lock(fs);
 	v->seq = fs->tree_seq;
+	v->error = node->dir->error;
 	for (unsigned i = 0; i < node->dir->n; i++) {
 		struct ufs_lower *l = node->dir->copy[i];
 
@@ -96,11 +97,12 @@ int ufs_view_open(struct ufs *fs, struct ufs_node *node, struct ufs_view *ret)
 
 void ufs_view_close(struct ufs_view *v)
 {
-	if (v->n) {
+	while (v->n) {
 		cleanup_dead struct ufs_dead dead = { 0 };
 
+		/* As many as may be closed in one go: or their number would grow and grow. */
 		ufs_lock(v->fs);
-		while (v->n)
+		for (unsigned i = 0; i < UFS_EVICT_MAX && v->n; i++)
 			ufs_lower_unpin(v->fs, v->pin[--v->n].lower, &dead);
 		ufs_unlock(v->fs);
 	}
