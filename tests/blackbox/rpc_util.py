@@ -56,11 +56,9 @@ class EchoServer:
             command += ["--http", "unix://" + self.http_socket]
         elif http:
             command += ["--http", http]
-        self.begun = time.monotonic()
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         line = self.process.stdout.readline()
-        self.ready_after = time.monotonic() - self.begun
         self.is_ready = line == b"ready\n"
 
     def __enter__(self):
