@@ -5,11 +5,13 @@
 #include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "lib/base/log.h"
 #include "lib/base/macros.h"
 #include "lib/base/str.h"
 #include "lib/os/blk.h"
@@ -132,6 +134,22 @@ static int open_home(const struct uc_branch_spec *s, const struct uc_mount_opts 
 	return b->home_fd < 0 ? uc_fail(err, -b->home_fd, "open its root") : 0;
 }
 
+/*
+ * Two servers would know nothing of each other's renames: who writes has a branch alone.  Other
+ * programs cannot get at the home to lock it; the lock ends with this process.
+ */
+static int claim(int home_fd, bool read_only, struct uc_err *err)
+{
+	if (flock(home_fd, (read_only ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0)
+		return 0;
+	if (errno == EWOULDBLOCK)
+		return uc_fail_as(err, EBUSY, 0, "another server serves it");
+	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != ENOLCK)
+		return uc_fail(err, errno, "lock its root");
+	log_warn("a branch's filesystem has no locks; nothing keeps a second server from it");
+	return 0;
+}
+
 int ufs_branch_open_spec(const struct uc_union_spec *spec, unsigned index,
 			 const struct uc_mount_opts *opts, struct ufs_branch *ret,
 			 struct uc_err *err)
@@ -150,6 +168,8 @@ int ufs_branch_open_spec(const struct uc_union_spec *spec, unsigned index,
 		return uc_fail(err, ENOMEM, "branch %u", index);
 	ret->min_free = spec->min_free_space;
 	r = open_home(s, opts, spec->read_only, ret, err);
+	if (r == 0)
+		r = claim(ret->home_fd, spec->read_only, err);
 	if (r == 0)
 		r = uc_branch_open(ret->home_fd, &want, spec->initialise && !spec->read_only,
 				   &ret->root_fd, err);

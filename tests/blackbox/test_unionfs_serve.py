@@ -139,15 +139,19 @@ def test_it_returns_when_the_union_is_mounted_and_says_nothing(area):
             run("umount", "-l", d / "merged")
 
 
+def directory_branch(area):
+    top = area.disk().parent
+    (top / "d").rmdir()
+    return {"directory": str(top)}
+
+
 def test_directories_can_be_branches(area, make_server):
-    points = [area.disk().parent for _ in range(2)]
-    for p in points:
-        (p / "d").rmdir()
-    s = make_server(branches=[{"directory": str(p)} for p in points])
+    branches = [directory_branch(area) for _ in range(2)]
+    s = make_server(branches=branches)
     write(s.path / "f", b"x")
     s.stop()
-    assert sorted(os.listdir(points[0])) == ["lost+found", "union", "union.json"]
-    ident = json.loads((points[1] / "union.json").read_text())
+    assert sorted(os.listdir(branches[0]["directory"])) == ["lost+found", "union", "union.json"]
+    ident = json.loads(read(os.path.join(branches[1]["directory"], "union.json")))
     assert ident == {"version": 1, "volumeId": "v1", "index": 1, "branches": 2}
 
 
@@ -279,6 +283,34 @@ def test_two_servers_for_one_directory_are_impossible(area, make_server):
     assert "another server" in second.words()
     assert s.ask("status")["pid"] == s.process.pid
     write(s.path / "f", b"still works")
+
+
+@pytest.mark.parametrize("kind", ["device", "directory"])
+def test_two_servers_for_one_branch_are_impossible(area, make_server, kind):
+    mine = [device_branch(*area.loop()) if kind == "device" else directory_branch(area) for _ in range(2)]
+    s = make_server(branches=mine)
+    second = Server(area, mine, volume="v1")
+    second.start(wait=False)
+    assert second.wait() == 1
+    assert "branch 0" in second.words() and "another server serves it" in second.words()
+    write(s.path / "f", b"still works")
+    s.process.kill()
+    s.wait()
+    run("umount", s.path)
+    other = make_server(branches=mine)  # the lock went with the process
+    assert read(other.path / "f") == b"still works"
+
+
+def test_servers_that_only_read_share_branches(area, make_server):
+    mine = [directory_branch(area) for _ in range(2)]
+    s = make_server(branches=mine)
+    write(s.path / "f", b"x")
+    s.stop()
+    readers = [make_server(branches=mine, dir=area.dir(f"reader{i}"), readOnly=True) for i in range(2)]
+    assert [read(r.path / "f") for r in readers] == [b"x", b"x"]
+    writer = Server(area, mine, dir=area.dir("writer"))
+    writer.start(wait=False)
+    assert writer.wait() == 1 and "another server serves it" in writer.words()
 
 
 def test_the_drivers_lock_on_the_directory_is_not_in_the_way(area, make_server):
