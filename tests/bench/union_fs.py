@@ -122,10 +122,10 @@ def bench(work, row):
             trees.append(Tree(work, name, mount))
         for (what, unit), by in measure(trees).items():
             text = f"{by['union-fs']:.3g}" if by["union-fs"] < 100 else f"{by['union-fs']:.0f}"
-            text += f", {by['union-fs'] / by['native']:.2f} of ext4"
+            text += f" {unit}, {by['union-fs'] / by['native']:.2f} of ext4"
             if "mergerfs" in by:
                 text += f", {by['union-fs'] / by['mergerfs']:.2f} of mergerfs"
-            row(f"union-fs: {what}", text, unit)
+            row(f"union-fs: {what}", text, "")
     finally:
         for t in trees:
             t.close()
