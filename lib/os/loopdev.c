@@ -169,6 +169,24 @@ static int configure(int fd, const char *name, const struct stat *st, struct uc_
 	return ioctl(dev, LOOP_CONFIGURE, &config) < 0 ? -errno : 0;
 }
 
+/*
+ * A device that was detached while somebody had it open is cleared when that one closes it, which
+ * must not happen under us.  0, or -ENOENT: it was in the meantime.
+ */
+static int keep(const struct uc_loopdev *loop)
+{
+	cleanup_fd int fd = open(UC_LOOPDEV_PATH(loop), O_RDWR | O_CLOEXEC);
+	struct loop_info64 st = { 0 };
+	int r = fd < 0 ? -errno : get_status(fd, &st);
+
+	if (r == -ENXIO || r == -ENOENT || (r == 0 && !has_file(&st, loop->dev, loop->ino)))
+		return -ENOENT;
+	if (r < 0 || !(st.lo_flags & LO_FLAGS_AUTOCLEAR))
+		return r;
+	st.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
+	return ioctl(fd, LOOP_SET_STATUS64, &st) < 0 ? -errno : 0;
+}
+
 int uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_loop, struct uc_err *err)
 {
 	struct uc_loopdev loop = UC_LOOPDEV_NONE;
@@ -180,6 +198,11 @@ int uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_loop, str
 	r = uc_loopdev_find(st.st_dev, st.st_ino, &loop, err);
 	if (r < 0 && r != -ENOENT)
 		return r;
+	if (r == 0) {
+		r = keep(&loop);
+		if (r < 0 && r != -ENOENT)
+			return uc_fail(err, -r, "keep `%s` of `%s`", UC_LOOPDEV_PATH(&loop), name);
+	}
 	if (r == -ENOENT) {
 		for (int i = 0; i < ATTACH_TRIES; i++) {
 			r = configure(fd, name, &st, &loop);
@@ -199,7 +222,7 @@ int uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_loop, str
 	return 0;
 }
 
-/* 0: it has the file no more; positive: somebody has it open. */
+/* 0: it has the file no more; positive: it may still have, as somebody has it open. */
 static int try_detach(const struct uc_loopdev *loop, struct uc_err *err)
 {
 	struct loop_info64 st = { 0 };
@@ -220,9 +243,10 @@ static int try_detach(const struct uc_loopdev *loop, struct uc_err *err)
 		return uc_fail(err, -r, "look at `%s`", UC_LOOPDEV_PATH(loop));
 	if (busy)
 		return 1;
-	if (ioctl(fd, LOOP_CLR_FD) < 0 && errno != ENXIO)
-		return uc_fail(err, errno, "detach `%s`", UC_LOOPDEV_PATH(loop));
-	return 0;
+	if (ioctl(fd, LOOP_CLR_FD) < 0)
+		return errno == ENXIO ? 0
+				      : uc_fail(err, errno, "detach `%s`", UC_LOOPDEV_PATH(loop));
+	return 1; /* it may have to wait for somebody who has it open: look again */
 }
 
 int uc_loopdev_detach(const struct uc_loopdev *loop, struct uc_err *err)
@@ -230,7 +254,7 @@ int uc_loopdev_detach(const struct uc_loopdev *loop, struct uc_err *err)
 	uint64_t end = uc_now_ms() + DETACH_MS;
 	bool stuck = is_stuck(loop);
 
-	for (;;) {
+	for (bool first = true;; first = false) {
 		int r = try_detach(loop, err);
 
 		if (r == 0 && stuck)
@@ -239,6 +263,7 @@ int uc_loopdev_detach(const struct uc_loopdev *loop, struct uc_err *err)
 			return r;
 		if (uc_now_ms() >= end)
 			return uc_fail(err, EBUSY, "detach `%s`", UC_LOOPDEV_PATH(loop));
-		uc_sleep_ms(20);
+		if (!first)
+			uc_sleep_ms(20);
 	}
 }
