@@ -292,6 +292,11 @@ static int set_format(struct uc_volume_lock *lock, struct uc_volume *v, size_t i
 	return r;
 }
 
+static int beat(void *data)
+{
+	return csi_beat(data);
+}
+
 int csi_branch_format(const struct csi_op *op, struct uc_volume_lock *lock, struct uc_volume *v,
 		      size_t i, const struct uc_loopdev *loop, struct uc_err *err)
 {
@@ -300,6 +305,8 @@ int csi_branch_format(const struct csi_op *op, struct uc_volume_lock *lock, stru
 		.fstype = v->fstype,
 		.uuid = v->branches[i].uuid,
 		.keep_allocated = !v->thin,
+		.tick = beat,
+		.tick_data = (void *)(uintptr_t)op,
 	};
 	struct uc_blk_content content;
 	cleanup_fd int fd = -1;

@@ -24,3 +24,11 @@ int csi_step(const struct csi_op *op, struct uc_err *err, const char *fmt, ...)
 				  "the operation took too long and was given up before: %s", text);
 	return 0;
 }
+
+int csi_beat(const struct csi_op *op)
+{
+	/* Both, though the first fails: the volume's lock has its own clock. */
+	int r = op->call ? uc_call_beat(op->call) : 0, s = uc_volume_lock_beat();
+
+	return r < 0 ? r : s;
+}

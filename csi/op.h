@@ -24,3 +24,6 @@ struct csi_op {
  */
 int csi_step(const struct csi_op *op, struct uc_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/** csi_beat() - Say that a long step goes on, and ask as csi_step() does; 0 or -ECANCELED */
+int csi_beat(const struct csi_op *op);

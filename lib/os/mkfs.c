@@ -95,7 +95,12 @@ uint64_t uc_mkfs_min_size(const char *fstype)
 int uc_mkfs_run(const struct uc_mkfs *mkfs, struct uc_err *err)
 {
 	struct args a = { .n = 0 };
-	struct uc_proc proc = { .argv = a.v, .timeout_ms = MKFS_MS };
+	struct uc_proc proc = {
+		.argv = a.v,
+		.timeout_ms = MKFS_MS,
+		.tick = mkfs->tick,
+		.tick_data = mkfs->tick_data,
+	};
 	int r;
 
 	snprintf(a.uuid_option, sizeof(a.uuid_option), "uuid=%s", mkfs->uuid);

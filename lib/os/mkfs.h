@@ -16,6 +16,8 @@ struct uc_mkfs {
 	bool force;          /* overwrite a filesystem that is there; else the tools refuse */
 	bool keep_allocated; /* no discard, and zeroes are written as such: the device's space is
 				reserved */
+	int (*tick)(void *data); /* as in struct uc_proc: a large device takes minutes; or NULL */
+	void *tick_data;
 };
 
 /**

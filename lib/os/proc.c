@@ -20,7 +20,8 @@
 enum {
 	OUTPUT_MAX = 64 * 1024,
 	DRAIN_MAX = 1024 * 1024, /* at once: not less than a pipe holds, with pages of 64 KiB */
-	TAIL_MAX = 400,          /* of the output, in an error */
+	TICK_MS = 1000,
+	TAIL_MAX = 400, /* of the output, in an error */
 };
 
 /* A running child and our ends of its pipes. */
@@ -145,11 +146,12 @@ static void feed(int *fd, const char **input)
 		uc_closep(fd);
 }
 
-/* Moves bytes until the child has ended; -ETIMEDOUT if that takes too long. */
+/* Moves bytes until the child has ended; -ETIMEDOUT if that takes too long, or tick()'s error. */
 static int attend(const struct uc_proc *proc, struct child *child, struct uc_buf *output)
 {
 	uint64_t end = proc->timeout_ms ? uc_now_ms() + proc->timeout_ms : UINT64_MAX;
 	const char *input = proc->input;
+	int r;
 
 	for (;;) {
 		struct pollfd p[] = {
@@ -162,8 +164,11 @@ static int attend(const struct uc_proc *proc, struct child *child, struct uc_buf
 
 		if (!left)
 			return -ETIMEDOUT;
-		if (poll(p, 3, left > 60000 ? 60000 : (int)left) < 0 && errno != EINTR)
+		if (poll(p, 3, left > TICK_MS ? TICK_MS : (int)left) < 0 && errno != EINTR)
 			return -errno;
+		r = proc->tick && !p[0].revents ? proc->tick(proc->tick_data) : 0;
+		if (r < 0)
+			return r;
 		if (p[2].revents)
 			feed(&child->in, &input);
 		if (p[1].revents)

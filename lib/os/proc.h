@@ -13,6 +13,8 @@ struct uc_proc {
 	const char *const *argv; /* ended by NULL; argv[0] is looked up in PATH */
 	const char *input;       /* fed to its standard input; NULL: /dev/null */
 	uint64_t timeout_ms;     /* killed after that; 0: never */
+	int (*tick)(void *data); /* called about once a second; negative: kill it; or NULL */
+	void *tick_data;
 };
 
 /**
@@ -27,7 +29,7 @@ struct uc_proc {
  * it on a timeout.  The call ends when the child has: what it leaves running in the
  * background keeps running.  The caller ignores SIGPIPE: a child need not read its @input.
  *
- * Return: 0 (exit status 0), -ETIMEDOUT, -EIO (other exit status, or a signal), -ENOENT (no such
+ * Return: 0 (exit status 0), what tick() returned, -ETIMEDOUT, -EIO (other exit status, or a signal), -ENOENT (no such
  * program), another negative errno
  */
 int uc_proc_run(const struct uc_proc *proc, struct uc_buf *output, struct uc_err *err);

@@ -62,6 +62,11 @@ int uc_call_step(struct uc_call *call, const char *fmt, ...)
 	return uc_job_set_step(call, text, uc_now_ms());
 }
 
+int uc_call_beat(struct uc_call *call)
+{
+	return uc_job_set_step(call, NULL, uc_now_ms());
+}
+
 /*
  * Clients refuse a message with a string that is not UTF-8, and tell nobody which
  * one it was; protobuf-c packs it all the same.

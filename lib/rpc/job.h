@@ -148,7 +148,8 @@ unsigned uc_jobs_lost(const struct uc_jobs *jobs);
 const char *uc_job_describe(struct uc_call *call, uint64_t now_ms,
 			    char to[static UC_JOB_TEXT_SIZE]);
 
-/** uc_job_set_step() - What uc_call_step() does; 0, or -ECANCELED if the job is lost */
+/** uc_job_set_step() - What uc_call_step() does, or uc_call_beat() if @step is NULL; 0, or -ECANCELED
+ * if the job is lost */
 int uc_job_set_step(struct uc_call *call, const char *step, uint64_t now_ms);
 
 /** uc_job_free() - Release a job that was not submitted, or is done; NULL is allowed */

@@ -531,7 +531,8 @@ int uc_job_set_step(struct uc_call *call, const char *step, uint64_t now_ms)
 	if (call->state == UC_JOB_LOST) {
 		r = -ECANCELED;
 	} else {
-		snprintf(call->step, sizeof(call->step), "%s", step);
+		if (step)
+			snprintf(call->step, sizeof(call->step), "%s", step);
 		call->progress_ms = now_ms;
 	}
 	pthread_mutex_unlock(&jobs->lock);

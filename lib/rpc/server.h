@@ -181,3 +181,6 @@ int uc_call_fail(struct uc_call *call, int status, const char *fmt, ...)
  * it must then stop without touching the object
  */
 int uc_call_step(struct uc_call *call, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** uc_call_beat() - Say that the step goes on, and ask as uc_call_step() does */
+int uc_call_beat(struct uc_call *call);

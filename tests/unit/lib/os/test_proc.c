@@ -375,6 +375,32 @@ static void a_lack_of_descriptors_is_reported_and_leaves_nothing(void **state)
 		}
 }
 
+static unsigned ticks;
+
+static int give_up(void *data)
+{
+	assert_ptr_equal(data, &ticks);
+	return ++ticks < 2 ? 0 : -ECANCELED;
+}
+
+static void a_program_that_nobody_wants_any_more_is_killed(void **state)
+{
+	struct uc_proc proc = {
+		.argv = ARGV("sleep", "60"),
+		.tick = give_up,
+		.tick_data = &ticks,
+	};
+	struct uc_err err = { 0 };
+	size_t before = open_fds();
+
+	(void)state;
+	ticks = 0;
+	assert_int_equal(uc_proc_run(&proc, NULL, &err), -ECANCELED);
+	assert_int_equal(ticks, 2);
+	assert_non_null(strstr(err.msg, "`sleep`"));
+	assert_int_equal(open_fds(), before);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -398,6 +424,7 @@ int main(void)
 		T(a_program_that_goes_on_in_the_background_is_not_waited_for),
 		T(what_the_background_writes_for_ever_is_not_waited_for),
 		T(words_said_just_before_the_end_are_not_lost),
+		T(a_program_that_nobody_wants_any_more_is_killed),
 		T(a_lack_of_descriptors_is_reported_and_leaves_nothing),
 	};
 
