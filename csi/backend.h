@@ -105,7 +105,8 @@ struct csi_backend_ops {
 	int (*down)(struct csi_backend *b, const struct csi_op *op, struct uc_volume_lock *lock,
 		    struct uc_volume *v, struct uc_err *err);
 
-	/* 0 if the volume is up; FAILED_PRECONDITION if it is not, or not any more. */
+	/* 0 if the volume is up; -ENOTCONN (FAILED_PRECONDITION) if it is not, or not any more;
+	 * another negative errno if it may be. */
 	int (*check_up)(struct csi_backend *b, const struct uc_volume *v, struct uc_err *err);
 
 	/* Whether a mount is one of the volume's own filesystem. */

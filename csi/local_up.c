@@ -41,6 +41,7 @@ enum {
 	SERVER_START_MS = 120 * 1000,
 	SERVER_STATUS_MS = 5 * 1000,
 	SERVER_STOP_MS = 60 * 1000,
+	SERVER_HANG_MS = 15 * 1000,
 	RELEASE_MS = 30 * 1000, /* of a device by a filesystem that was just unmounted */
 };
 
@@ -186,7 +187,7 @@ static int spawn_server(struct csi_local *l, struct uc_volume *v, const struct u
 
 /* 0: it serves this volume; -ECONNREFUSED: nobody does. */
 static int ask_server(struct csi_local *l, const struct uc_volume *v, const char *op,
-		      uint64_t timeout_ms, pid_t *ret_pid, struct uc_err *err)
+		      uint64_t timeout_ms, struct uc_err *err)
 {
 	cleanup_json json_t *reply = NULL;
 	cleanup_free char *dir = NULL;
@@ -195,7 +196,7 @@ static int ask_server(struct csi_local *l, const struct uc_volume *v, const char
 
 	r = volume_dir(l, v, &dir, err);
 	if (r == 0)
-		r = uc_ctl_call(dir, op, timeout_ms, &reply, ret_pid, err);
+		r = uc_ctl_call(dir, op, timeout_ms, &reply, err);
 	if (r < 0 || strcmp(op, "status") != 0)
 		return r;
 	r = uc_json_get_str(reply, "volumeId", true, &id, err);
@@ -213,18 +214,41 @@ static int ask_server(struct csi_local *l, const struct uc_volume *v, const char
 	return 0;
 }
 
+/*
+ * Unmounts the union of a server that died; one that lives keeps it, whether it answers or not.
+ * One that is ending lives a little longer than its socket.
+ */
+static int clear_dead(struct csi_local *l, struct uc_volume_lock *lock, const struct uc_volume *v,
+		      int flags, struct uc_err *err)
+{
+	uint64_t end = uc_now_ms() + RELEASE_MS;
+	cleanup_fd int claim = -1;
+	int r;
+
+	for (;;) {
+		r = uc_ctl_claim(lock->fd, &claim, err);
+		if (r != -EBUSY || uc_now_ms() >= end)
+			break;
+		uc_sleep_ms(10);
+	}
+	if (r == -EBUSY)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"volume `%s` has a server that lives but cannot be asked", v->id);
+	return r == 0 ? clear_merged(l, lock, v, flags, err) : r == -ENOENT ? 0 : r;
+}
+
 static int up_union(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
 		    struct uc_volume *v, const struct uc_loopdev *loops, struct uc_err *err)
 {
 	int r;
 
-	r = ask_server(l, v, "status", SERVER_STATUS_MS, NULL, NULL);
+	r = ask_server(l, v, "status", SERVER_STATUS_MS, NULL);
 	if (r == 0 && csi_local_check_up(&l->base, v, NULL) == 0)
 		return 0;
 	if (r != -ECONNREFUSED) /* it hangs, stops, or its union is gone: not to be built on */
 		return csi_fail(err, UC_GRPC_ABORTED, "volume `%s` has a server that is not ready",
 				v->id);
-	r = clear_merged(l, lock, v, MNT_DETACH, err); /* of a server that died */
+	r = clear_dead(l, lock, v, MNT_DETACH, err);
 	if (r == 0)
 		r = csi_step(op, err, "start the volume server");
 	if (r == 0)
@@ -318,17 +342,20 @@ int csi_local_check_up(struct csi_backend *b, const struct uc_volume *v, struct 
 	if (dir_fd < 0)
 		return uc_fail(err, -dir_fd, "open the directory of volume `%s`", v->id);
 	if (is_union(v)) {
-		r = ask_server(l, v, "status", SERVER_STATUS_MS, NULL, err);
+		r = ask_server(l, v, "status", SERVER_STATUS_MS, err);
+		if (r == -ECONNREFUSED)
+			return uc_fail_as(err, ENOTCONN, UC_GRPC_FAILED_PRECONDITION,
+					  "the server of volume `%s` has gone", v->id);
 		if (r < 0)
 			return csi_as(err, uc_wrap(err, r, "the volume server does not work"),
-				      UC_GRPC_FAILED_PRECONDITION);
+				      UC_GRPC_ABORTED);
 	}
 	r = look_at_merged(dir_fd, &info, err);
 	if (r < 0)
 		return r;
 	if (r == 0)
-		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not mounted",
-				v->id);
+		return uc_fail_as(err, ENOTCONN, UC_GRPC_FAILED_PRECONDITION,
+				  "volume `%s` is not mounted", v->id);
 	return csi_local_owns_mount(b, v, &info) ? 0 : fail_foreign(v, &info, err);
 }
 
@@ -341,7 +368,7 @@ static int await_server(struct csi_local *l, const struct uc_volume *v, struct u
 
 	for (;;) {
 		struct uc_err answer = { .num = 0 };
-		int r = ask_server(l, v, "status", SERVER_STATUS_MS, NULL, &answer);
+		int r = ask_server(l, v, "status", SERVER_STATUS_MS, &answer);
 
 		if (r == -ECONNREFUSED)
 			return 0;
@@ -354,23 +381,62 @@ static int await_server(struct csi_local *l, const struct uc_volume *v, struct u
 	}
 }
 
+struct places {
+	dev_t dev;
+	unsigned n;
+};
+
+static int count_place(void *data, const struct uc_mount_info *info)
+{
+	struct places *p = data;
+
+	p->n += info->dev == p->dev;
+	return 0;
+}
+
+/* A server that does not answer, and that nobody needs any more. */
+static int kill_server(struct csi_local *l, const struct csi_op *op, int dir_fd,
+		       const struct uc_volume *v, struct uc_err *err)
+{
+	cleanup_mount_info struct uc_mount_info merged = { .id = 0 };
+	cleanup_free char *dir = NULL;
+	struct places p = { .n = 0 };
+	int r;
+
+	r = look_at_merged(dir_fd, &merged, err);
+	if (r > 0) {
+		p.dev = merged.dev;
+		r = uc_mount_each(count_place, &p, err);
+	}
+	if (r == 0 && p.n > 1)
+		return uc_fail_as(err, EBUSY, 0,
+				  "its server does not answer, and it is mounted at %u places",
+				  p.n);
+	if (r == 0)
+		r = csi_step(op, err, "kill the volume server");
+	if (r == 0)
+		r = volume_dir(l, v, &dir, err);
+	if (r < 0)
+		return r;
+	log_warn("volume `%s`: its server does not answer and is killed", v->id);
+	return uc_ctl_kill(dir, err);
+}
+
 static int down_union(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
 		      const struct uc_volume *v, struct uc_err *err)
 {
 	struct uc_err answer = { .num = 0 };
-	pid_t pid = 0;
 	int r;
 
 	r = csi_step(op, err, "stop the volume server");
 	if (r < 0)
 		return r;
-	r = ask_server(l, v, "stop", SERVER_STOP_MS, &pid, &answer);
-	if (r == -ETIMEDOUT && pid > 0) {
-		log_warn("volume `%s`: its server (process %d) does not answer and is killed",
-			 v->id, (int)pid);
-		kill(pid, SIGKILL);
-		r = 0;
-	}
+	/* Only one that says nothing at all hangs; an unmount may take its time. */
+	r = ask_server(l, v, "status", SERVER_HANG_MS, &answer);
+	if (r == -ETIMEDOUT)
+		r = kill_server(l, op, lock->fd, v, &answer);
+	else if (r != -ECONNREFUSED)
+		r = ask_server(l, v, "stop", SERVER_STOP_MS, &answer);
 	if (r == 0)
 		r = await_server(l, v, err);
 	else if (r == -ECONNREFUSED)
@@ -380,7 +446,7 @@ static int down_union(struct csi_local *l, const struct csi_op *op, struct uc_vo
 			     v->id, answer.msg);
 	if (r < 0)
 		return r;
-	r = clear_merged(l, lock, v, MNT_DETACH | MNT_FORCE, err); /* of a server that died */
+	r = clear_dead(l, lock, v, MNT_DETACH | MNT_FORCE, err);
 	if (r == 0 && unlinkat(lock->fd, UC_CTL_SOCKET, 0) < 0 && errno != ENOENT)
 		r = uc_fail(err, errno, "remove `%s`", UC_CTL_SOCKET);
 	return r;

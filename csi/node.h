@@ -84,9 +84,24 @@ int csi_node_repair(struct csi_node *n, const struct csi_op *op, struct uc_volum
 int csi_node_lock(struct csi_node *n, const char *id, struct uc_volume_lock *lock,
 		  struct uc_volume *v, struct uc_err *err);
 
-/** csi_node_open_merged() - The volume's mount at merged/; O_PATH descriptor (owned) or a negative
- * errno */
-int csi_node_open_merged(struct uc_volume_lock *lock, struct uc_err *err);
+/**
+ * csi_node_open_merged() - The volume's mount at merged/, and nothing else
+ *
+ * The descriptor is looked at, not the name: what is cloned from it is the volume, though somebody
+ * unmounts it meanwhile.
+ *
+ * Return: O_PATH descriptor (owned) or a negative errno
+ */
+int csi_node_open_merged(struct csi_node *n, const struct uc_volume *v,
+			 const struct uc_volume_lock *lock, struct uc_err *err);
+
+/** csi_node_attrs() - What mount flags ask of a mount itself; @ret_set and @ret_clr are UC_MOUNT_* */
+int csi_node_attrs(char *const *mount_flags, uint64_t *ret_set, uint64_t *ret_clr,
+		   struct uc_err *err);
+
+/** csi_node_apply_group() - Give a volume's files to a group ("" or NULL: nothing is done) */
+int csi_node_apply_group(const struct csi_op *op, int merged, const char *group,
+			 struct uc_err *err);
 
 /** csi_node_forget_boot() - Drop what the state says of a kernel that does not run any more (not
  * stored) */

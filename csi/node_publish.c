@@ -94,43 +94,41 @@ static int record(const struct csi_op *op, struct uc_volume_lock *lock, struct u
 	return r < 0 ? r : csi_store(lock, v, err);
 }
 
-static int apply_group(const struct csi_op *op, int merged, const struct csi_publish_request *q,
-		       struct uc_err *err)
+/* What the volume was staged with is not taken back, as it is for all its targets. */
+static int get_attrs(const struct uc_volume *v, const struct csi_publish_request *q,
+		     uint64_t *ret_set, uint64_t *ret_clr, struct uc_err *err)
 {
-	uint64_t gid;
+	uint64_t staged, unused;
+	int r;
 
-	if (!*q->capability->group)
-		return 0;
-	if (uc_str_parse_u64(q->capability->group, UINT32_MAX - 1, &gid) < 0)
-		return uc_fail(err, EINVAL, "volume_mount_group");
-	return csi_group_apply(op, merged, (gid_t)gid, err);
+	r = csi_node_attrs(q->capability->mount_flags, ret_set, ret_clr, err);
+	if (r == 0)
+		r = csi_node_attrs(v->stage.mount_flags, &staged, &unused, err);
+	if (r < 0)
+		return r;
+	if (is_read_only(v, q) || staged & UC_MOUNT_RDONLY)
+		*ret_set |= UC_MOUNT_RDONLY;
+	*ret_clr &= ~(*ret_set | staged);
+	return 0;
 }
 
 static int mount_target(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
 			const struct uc_volume *v, const struct csi_publish_request *q,
 			const struct csi_target *t, struct uc_err *err)
 {
-	struct uc_mount_opts opts = { .fs = NULL };
 	cleanup_fd int merged = -1;
+	uint64_t set, clr;
 	int r;
 
-	merged = csi_node_open_merged(lock, err);
+	merged = csi_node_open_merged(n, v, lock, err);
 	if (merged < 0)
 		return merged;
-	r = apply_group(op, merged, q, err);
+	r = get_attrs(v, q, &set, &clr, err);
+	if (r == 0 && !(set & UC_MOUNT_RDONLY))
+		r = csi_node_apply_group(op, merged, q->capability->group, err);
 	if (r == 0)
-		r = uc_mount_opts_parse(q->capability->mount_flags, &opts, err);
-	if (r < 0)
-		return r;
-	if (is_read_only(v, q)) {
-		opts.attr_set |= UC_MOUNT_RDONLY;
-		opts.attr_clr &= ~(uint64_t)UC_MOUNT_RDONLY;
-	}
-	r = csi_step(op, err, "mount at the target path");
-	if (r == 0)
-		r = csi_target_mount(t, n->backend, v, merged, opts.attr_set, opts.attr_clr, err);
-	uc_mount_opts_done(&opts);
-	return r;
+		r = csi_step(op, err, "mount at the target path");
+	return r < 0 ? r : csi_target_mount(t, n->backend, v, merged, set, clr, err);
 }
 
 /* The target was not there before, so nothing is there after. */
@@ -288,6 +286,10 @@ int csi_node_stats(struct csi_node *n, const struct csi_op *op, const char *id, 
 	if (r < 0)
 		return r;
 	fd = uc_openat_beneath(t.parent_fd, t.name, O_PATH | O_DIRECTORY);
+	if (fd == -ENOENT) /* unpublished in this very moment */
+		return csi_fail(err, UC_GRPC_NOT_FOUND,
+				"volume `%s` is not at volume_path `%s` any more", id,
+				UC_PRINTABLE(path));
 	if (fd < 0)
 		return uc_fail(err, -fd, "open volume_path `%s`", UC_PRINTABLE(path));
 	r = uc_statfs_bounded(fd, STATFS_MS, ret, err);

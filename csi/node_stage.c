@@ -64,11 +64,54 @@ int csi_node_lock(struct csi_node *n, const char *id, struct uc_volume_lock *loc
 	return r;
 }
 
-int csi_node_open_merged(struct uc_volume_lock *lock, struct uc_err *err)
+int csi_node_open_merged(struct csi_node *n, const struct uc_volume *v,
+			 const struct uc_volume_lock *lock, struct uc_err *err)
 {
-	int fd = openat(lock->fd, UC_CTL_MERGED, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
+	cleanup_fd int fd = -1;
+	bool is_root;
+	uint64_t id;
+	int r;
 
-	return fd < 0 ? uc_fail(err, errno, "open the volume's mount") : fd;
+	fd = openat(lock->fd, UC_CTL_MERGED, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return uc_fail(err, errno, "open the volume's mount");
+	r = uc_mount_id(fd, &id, &is_root);
+	if (r == 0 && is_root)
+		r = uc_mount_info_get(fd, &info, NULL);
+	if (r == -ENOENT) /* unmounted in this very moment */
+		is_root = false;
+	else if (r < 0)
+		return uc_fail(err, -r, "look at the volume's mount");
+	if (!is_root || !n->backend->ops->owns_mount(n->backend, v, &info))
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not mounted",
+				v->id);
+	return take_fd(&fd);
+}
+
+int csi_node_attrs(char *const *mount_flags, uint64_t *ret_set, uint64_t *ret_clr,
+		   struct uc_err *err)
+{
+	struct uc_mount_opts opts = { .fs = NULL };
+	int r = uc_mount_opts_parse(mount_flags, &opts, err);
+
+	if (r < 0)
+		return r;
+	*ret_set = opts.attr_set;
+	*ret_clr = opts.attr_clr;
+	uc_mount_opts_done(&opts);
+	return 0;
+}
+
+int csi_node_apply_group(const struct csi_op *op, int merged, const char *group, struct uc_err *err)
+{
+	uint64_t gid;
+
+	if (!group || !*group)
+		return 0;
+	if (uc_str_parse_u64(group, UINT32_MAX - 1, &gid) < 0)
+		return uc_fail(err, EINVAL, "volume_mount_group");
+	return csi_group_apply(op, merged, (gid_t)gid, err);
 }
 
 bool csi_node_forget_boot(const struct csi_node *n, struct uc_volume *v)
@@ -146,19 +189,17 @@ static int mount_stage(struct csi_node *n, const struct csi_op *op, struct uc_vo
 {
 	cleanup_target struct csi_target t = CSI_TARGET_INIT;
 	cleanup_fd int merged = -1;
-	uint64_t gid = 0;
+	uint64_t set, clr;
 	int r;
 
-	merged = csi_node_open_merged(lock, err);
+	merged = csi_node_open_merged(n, v, lock, err);
 	if (merged < 0)
 		return merged;
-	if (v->stage.group) {
-		r = uc_str_parse_u64(v->stage.group, UINT32_MAX - 1, &gid);
-		r = r < 0 ? uc_fail(err, -r, "volume_mount_group")
-			  : csi_group_apply(op, merged, (gid_t)gid, err);
-		if (r < 0)
-			return r;
-	}
+	r = csi_node_attrs(v->stage.mount_flags, &set, &clr, err);
+	if (r == 0 && !(set & UC_MOUNT_RDONLY))
+		r = csi_node_apply_group(op, merged, v->stage.group, err);
+	if (r < 0)
+		return r;
 	r = csi_target_open(&n->roots, "staging_target_path", v->stage.path, &t, err);
 	if (r == 0)
 		r = csi_step(op, err, "mount at the staging path");
@@ -224,7 +265,6 @@ static int make(struct csi_node *n, const struct csi_op *op, struct uc_volume_lo
 static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
 		     struct uc_volume *v, const struct csi_stage_request *q, struct uc_err *err)
 {
-	struct uc_err why = { .num = 0 };
 	int r;
 
 	if (v->stage.phase != UC_STAGE_STAGED)
@@ -232,11 +272,14 @@ static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volu
 	r = check_same(v, q, err);
 	if (r < 0)
 		return r;
-	if (n->backend->ops->check_up(n->backend, v, &why) < 0) {
-		log_warn("volume `%s` was staged but does not work, it is staged again: %s", v->id,
-			 why.msg);
+	r = n->backend->ops->check_up(n->backend, v, err);
+	if (r == -ENOTCONN) {
+		log_warn("volume `%s` was staged but is not there any more, it is staged again",
+			 v->id);
 		return 0;
 	}
+	if (r < 0) /* it may only be slow: nothing is taken away */
+		return r;
 	r = mount_stage(n, op, lock, v, err); /* somebody may have unmounted it */
 	return r < 0 ? r : 1;
 }
@@ -311,6 +354,21 @@ static int unstage_unknown(struct csi_node *n, const char *id, const char *path,
 	return r == -ENOENT ? 0 : r;
 }
 
+/* Not staged there, as far as the state knows: a state that was lost may have known of it. */
+static int unstage_unrecorded(struct csi_node *n, const struct uc_volume *v, const char *path,
+			      struct uc_err *err)
+{
+	cleanup_target struct csi_target t = CSI_TARGET_INIT;
+	int r;
+
+	if (uc_volume_find_publish(v, path))
+		return 0;
+	r = csi_target_open(&n->roots, "staging_target_path", path, &t, err);
+	if (r == 0)
+		r = csi_target_unmount(&t, n->backend, v, v->id, false, err);
+	return r == -ENOENT ? 0 : r;
+}
+
 int csi_node_unstage(struct csi_node *n, const struct csi_op *op, const char *id, const char *path,
 		     struct uc_err *err)
 {
@@ -328,7 +386,7 @@ int csi_node_unstage(struct csi_node *n, const struct csi_op *op, const char *id
 		return r;
 	csi_node_forget_boot(n, &v);
 	if (v.stage.phase == UC_STAGE_NONE || strcmp(v.stage.path, path) != 0)
-		return 0; /* not staged there */
+		return unstage_unrecorded(n, &v, path, err);
 	r = drop_stale_publishes(n, &v, err);
 	if (r < 0)
 		return r;

@@ -188,6 +188,18 @@ static int check_empty(const struct csi_target *t, int fd, struct uc_err *err)
 	return 0;
 }
 
+/* Whether what is mounted is what would be mounted now. */
+static int is_current(const struct uc_mount_info *info, int source_fd, uint64_t attr_set,
+		      struct uc_err *err)
+{
+	cleanup_mount_info struct uc_mount_info source = { .id = 0 };
+	int r = uc_mount_info_get(source_fd, &source, err);
+
+	if (r < 0)
+		return r;
+	return info->dev == source.dev && (info->read_only || !(attr_set & UC_MOUNT_RDONLY));
+}
+
 int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const struct uc_volume *v,
 		     int source_fd, uint64_t attr_set, uint64_t attr_clr, struct uc_err *err)
 {
@@ -206,7 +218,16 @@ int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const st
 	if (r > 0) {
 		if (!b->ops->owns_mount(b, v, &info))
 			return fail_foreign(t, v->id, &info, err);
-		return 0;
+		r = is_current(&info, source_fd, attr_set, err);
+		if (r != 0)
+			return r < 0 ? r : 0;
+		uc_closep(&fd);
+		r = csi_target_unmount(t, b, v, v->id, false, err);
+		if (r < 0)
+			return r;
+		fd = open_point(t, err);
+		if (fd < 0)
+			return fd;
 	}
 	r = check_empty(t, fd, err);
 	if (r == 0)
@@ -216,23 +237,25 @@ int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const st
 	return r;
 }
 
-static bool is_dead(const struct csi_target *t)
+/* Whether a filesystem is dead, or hangs: perhaps with a question of ours, which keeps it busy. */
+static bool is_useless(const struct csi_target *t)
 {
 	struct uc_statfs usage;
 	cleanup_fd int fd = open_point(t, NULL);
+	int r = fd < 0 ? fd : uc_statfs_bounded(fd, STATFS_MS, &usage, NULL);
 
-	return fd >= 0 && uc_statfs_bounded(fd, STATFS_MS, &usage, NULL) == -ENOTCONN;
+	return r == -ENOTCONN || r == -ETIMEDOUT;
 }
 
 /*
- * Nobody may have the mount open here, or it would be busy.  A dead filesystem may
- * be busy for ever; a living one is not taken from under its users.
+ * Nobody may have the mount open here, or it would be busy.  A useless filesystem may
+ * be busy for ever; one that works is not taken from under its users.
  */
 static int unmount(const struct csi_target *t, struct uc_err *err)
 {
 	int r = uc_unmount_at(t->parent_fd, t->name, 0, err);
 
-	if (r == -EBUSY && is_dead(t))
+	if (r == -EBUSY && is_useless(t))
 		r = uc_unmount_at(t->parent_fd, t->name, MNT_DETACH, err);
 	if (r == -EBUSY)
 		return csi_as(err, r, UC_GRPC_FAILED_PRECONDITION);

@@ -72,8 +72,9 @@ int csi_target_check(const struct csi_roots *roots, const char *field, const cha
  * @source_fd:	The mount to clone (borrowed)
  * @attr_set, @attr_clr: MOUNT_ATTR_* to change on the clone
  *
- * The directory is made if it is not there.  One that is there must be empty.  A mount of the
- * volume that is there already is left as it is.
+ * The directory is made if it is not there.  One that is there must be empty.  A clone of
+ * @source_fd that is there already is left as it is; a mount of the volume that is another one (its
+ * server has died and was replaced, or it is writable and should not be) is replaced.
  *
  * Return: 0, or a negative errno (FAILED_PRECONDITION where something else is there)
  */

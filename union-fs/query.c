@@ -100,7 +100,7 @@ static int show_status(const char *dir, bool json)
 	struct uc_err err = { 0 };
 	int r;
 
-	r = uc_ctl_call(dir, "status", STATUS_MS, &reply, NULL, &err);
+	r = uc_ctl_call(dir, "status", STATUS_MS, &reply, &err);
 	if (r < 0) {
 		(void)uc_wrap(&err, r, "ask for the status of `%s`", UC_PRINTABLE(dir));
 		return ufs_fail(&err);

@@ -6,10 +6,7 @@
  * The volume server of one directory, DIR: it holds the branches of one volume, mounts
  * the union at DIR/merged and answers on DIR/ctl.sock.
  *
- * Its lock is an flock on the directory merged itself, as it is without what is mounted
- * on it, which is seen through a clone of the mount that DIR lies on.  So the lock ends
- * with the process, leaves no file behind, and does not meet the driver's, which is on
- * DIR.  Whoever has it may remove a stale socket and a dead union.
+ * While it lives it holds uc_ctl_claim()'s lock.
  */
 
 #include <errno.h>
@@ -18,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -192,22 +188,9 @@ static int read_spec(struct serve *s, struct uc_err *err)
 
 static int take_lock(struct serve *s, struct uc_err *err)
 {
-	cleanup_fd int bare = -1;
-	int r;
-
 	if (mkdirat(s->dir_fd, UC_CTL_MERGED, 0700) < 0 && errno != EEXIST)
 		return uc_fail(err, errno, "make `%s`", UC_CTL_MERGED);
-	r = uc_mount_clone(s->dir_fd, 0, 0, &bare, err);
-	if (r < 0)
-		return r;
-	s->lock_fd = uc_open_dir_at(bare, UC_CTL_MERGED);
-	if (s->lock_fd < 0)
-		return uc_fail(err, -s->lock_fd, "open `%s`", UC_CTL_MERGED);
-	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0)
-		return 0;
-	if (errno == EWOULDBLOCK)
-		return uc_fail_as(err, EBUSY, 0, "another server serves this directory");
-	return uc_fail(err, errno, "lock `%s`", UC_CTL_MERGED);
+	return uc_ctl_claim(s->dir_fd, &s->lock_fd, err);
 }
 
 static int open_dir(struct serve *s, struct uc_err *err)

@@ -2,18 +2,28 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "lib/base/buf.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/json.h"
 #include "lib/base/str.h"
 #include "lib/os/clock.h"
+#include "lib/os/fd.h"
+#include "lib/os/mount.h"
 #include "lib/os/unixsock.h"
 #include "lib/vol/ctl.h"
+
+#ifndef SO_PEERPIDFD /* Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
 
 enum {
 	REPLY_MAX = 1024 * 1024, /* 1024 branches with long paths */
@@ -124,12 +134,11 @@ static int check_reply(const json_t *reply, struct uc_err *err)
 	return uc_fail_as(err, num ? (int)num : EPROTO, 0, "%s", UC_PRINTABLE(text));
 }
 
-static int connect_to(const char *dir, uint64_t end_ms, struct uc_err *err)
+static int connect_to(const char *dir, struct uc_err *err)
 {
 	cleanup_free char *path = NULL;
 	int fd;
 
-	(void)end_ms;
 	if (asprintf(&path, "%s/%s", dir, UC_CTL_SOCKET) < 0) {
 		path = NULL;
 		return uc_fail(err, ENOMEM, "connect");
@@ -143,17 +152,65 @@ static int connect_to(const char *dir, uint64_t end_ms, struct uc_err *err)
 	return fd;
 }
 
+int uc_ctl_claim(int dir_fd, int *ret_fd, struct uc_err *err)
+{
+	cleanup_fd int bare = -1, fd = -1;
+	int r;
+
+	r = uc_mount_clone(dir_fd, 0, 0, &bare, err);
+	if (r < 0)
+		return r;
+	fd = uc_open_dir_at(bare, UC_CTL_MERGED);
+	if (fd < 0)
+		return uc_fail(err, -fd, "open `%s`", UC_CTL_MERGED);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK
+			       ? uc_fail_as(err, EBUSY, 0, "another server serves this directory")
+			       : uc_fail(err, errno, "lock `%s`", UC_CTL_MERGED);
+	*ret_fd = take_fd(&fd);
+	return 0;
+}
+
+/* The process that listens, as the kernel knows it. */
+static int peer_pidfd(int fd)
+{
+	struct ucred peer;
+	socklen_t n = sizeof(int);
+	int pidfd;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) == 0)
+		return pidfd;
+	n = sizeof(peer);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+		return -errno;
+	pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+	return pidfd < 0 ? -errno : pidfd;
+}
+
+int uc_ctl_kill(const char *dir, struct uc_err *err)
+{
+	cleanup_fd int fd = -1, pidfd = -1;
+
+	fd = connect_to(dir, err);
+	if (fd < 0)
+		return fd;
+	pidfd = peer_pidfd(fd);
+	if (pidfd < 0)
+		return uc_fail(err, -pidfd, "identify the volume server");
+	if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
+		return uc_fail(err, errno, "kill the volume server");
+	return 0;
+}
+
 int uc_ctl_call(const char *dir, const char *op, uint64_t timeout_ms, json_t **ret_reply,
-		pid_t *ret_pid, struct uc_err *err)
+		struct uc_err *err)
 {
 	uint64_t end_ms = uc_now_ms() + timeout_ms;
 	cleanup_json json_t *reply = NULL;
 	cleanup_fd int fd = -1;
-	struct ucred peer;
-	socklen_t n = sizeof(peer);
 	int r;
 
-	fd = connect_to(dir, end_ms, err);
+	fd = connect_to(dir, err);
 	if (fd < 0)
 		return uc_wrap(err, fd, "ask the volume server (%s)", op);
 	r = exchange(fd, op, end_ms, &reply, err);
@@ -161,11 +218,6 @@ int uc_ctl_call(const char *dir, const char *op, uint64_t timeout_ms, json_t **r
 		r = check_reply(reply, err);
 	if (r < 0)
 		return uc_wrap(err, r, "ask the volume server (%s)", op);
-	if (ret_pid) {
-		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
-			return uc_fail(err, errno, "identify the volume server");
-		*ret_pid = peer.pid;
-	}
 	if (ret_reply)
 		*ret_reply = take_ptr(&reply);
 	return 0;

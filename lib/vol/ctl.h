@@ -28,16 +28,36 @@
 #define UC_CTL_MERGED "merged"
 
 /**
+ * uc_ctl_claim() - Take the place of a volume's server
+ * @dir_fd:	The volume's directory
+ * @ret_fd:	Closing it leaves the place (owned)
+ *
+ * The lock is an flock on the directory merged itself, as it is without what is mounted on it,
+ * which is seen through a clone of the mount that @dir_fd lies on.  So it ends with its process,
+ * leaves no file behind, and does not meet the driver's, which is on the volume's directory.  Who
+ * has it may remove a stale socket and a dead union.
+ *
+ * Return: 0; -ENOENT (there is no merged, so nobody serves); -EBUSY (a server lives, whether or not
+ * it answers); another negative errno
+ */
+int uc_ctl_claim(int dir_fd, int *ret_fd, struct uc_err *err);
+
+/**
+ * uc_ctl_kill() - Kill the server that listens in a volume's directory, though it may be hung
+ * Return: 0, -ECONNREFUSED (nobody serves), another negative errno
+ */
+int uc_ctl_kill(const char *dir, struct uc_err *err);
+
+/**
  * uc_ctl_call() - Ask a volume server
  * @dir:	The volume's directory
  * @op:		"status", "stop", …
  * @timeout_ms:	How long the whole exchange may take
  * @ret_reply:	The answer, if it is ok (owned by the caller); or NULL
- * @ret_pid:	The server's process, as the kernel knows the socket's peer; or NULL
  * @err:	Error detail, the server's own where it answered; or NULL
  *
  * Return: 0; -ECONNREFUSED (nobody serves: no socket, or a stale one); -ETIMEDOUT; the server's
  * negative errno; another negative errno
  */
 int uc_ctl_call(const char *dir, const char *op, uint64_t timeout_ms, json_t **ret_reply,
-		pid_t *ret_pid, struct uc_err *err);
+		struct uc_err *err);

@@ -14,6 +14,7 @@
 #include "lib/base/str.h"
 #include "lib/os/clock.h"
 #include "lib/os/fd.h"
+#include "lib/os/mount.h"
 #include "lib/vol/ctl.h"
 #include "lib/vol/store.h"
 
@@ -243,12 +244,37 @@ int uc_volume_store(struct uc_volume_lock *lock, const struct uc_volume *v, stru
 	return r < 0 ? uc_wrap(err, r, "write the state of volume `%s`", v->id) : 0;
 }
 
+/* Whether anybody still serves what the state says nothing of. */
+static int check_unserved(int dir_fd, struct uc_err *err)
+{
+	cleanup_fd int claim = -1, fd = -1;
+	bool is_root;
+	uint64_t id;
+	int r;
+
+	r = uc_ctl_claim(dir_fd, &claim, err);
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	fd = openat(dir_fd, UC_CTL_MERGED, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return uc_fail(err, errno, "open `%s`", UC_CTL_MERGED);
+	r = uc_mount_id(fd, &id, &is_root);
+	if (r < 0)
+		return uc_fail(err, -r, "look at `%s`", UC_CTL_MERGED);
+	return is_root ? uc_fail_as(err, EBUSY, 0, "something is mounted at its `%s`",
+				    UC_CTL_MERGED)
+		       : 0;
+}
+
 int uc_volume_forget(const struct uc_store *store, struct uc_volume_lock *lock, const char *id,
 		     struct uc_err *err)
 {
 	static const char *const leavings[] = { UC_CTL_SOCKET, "server.log" };
 	int r;
 
+	r = check_unserved(lock->fd, err);
+	if (r < 0)
+		return uc_wrap(err, r, "forget volume `%s`", id);
 	r = begin_storing(lock);
 	if (r < 0)
 		return uc_fail(err, -r, "forget volume `%s`", id);

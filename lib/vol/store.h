@@ -108,7 +108,10 @@ int uc_volume_store(struct uc_volume_lock *lock, const struct uc_volume *v, stru
  * uc_volume_forget() - Remove a volume's state and its directory; under its lock, which is released
  *
  * What a server may have left there (a socket, an empty mount point, its log) is removed; anything
- * else, or a mount, keeps the directory: -ENOTEMPTY or -EBUSY, with the state gone.
+ * else keeps the directory: -ENOTEMPTY, with the state gone.
+ *
+ * Return: 0; -EBUSY (a server lives, or something is mounted there: nothing was touched); another
+ * negative errno
  */
 int uc_volume_forget(const struct uc_store *store, struct uc_volume_lock *lock, const char *id,
 		     struct uc_err *err);

@@ -27,11 +27,13 @@ struct fake_mount {
 	int clone_fd; /* of a detached one */
 	char fstype[32], source[64];
 	uint64_t attr_set, attr_clr;
+	dev_t dev; /* of its superblock */
 };
 
 static struct {
 	struct fake_mount list[64]; /* the last one of a place is on top */
 	size_t n;
+	dev_t last_dev;
 	unsigned clones, unmounts;
 	int clone_result, attach_result, unmount_result; /* negative errno: fails */
 	int last_unmount_flags;
@@ -66,7 +68,10 @@ static inline void fake_mount_add(const char *path, const char *fstype, const ch
 	struct stat st;
 
 	assert_int_equal(stat(path, &st), 0);
-	*m = (struct fake_mount){ .dir_dev = st.st_dev, .dir_ino = st.st_ino, .clone_fd = -1 };
+	*m = (struct fake_mount){ .dir_dev = st.st_dev,
+				  .dir_ino = st.st_ino,
+				  .clone_fd = -1,
+				  .dev = ++fake_mounts.last_dev };
 	snprintf(m->fstype, sizeof(m->fstype), "%s", fstype);
 	snprintf(m->source, sizeof(m->source), "%s", source);
 }
@@ -116,6 +121,8 @@ static inline int fake_mount_info_get(int fd, struct uc_mount_info *ret_info)
 	*ret_info = (struct uc_mount_info){
 		.id = (uint64_t)(m - fake_mounts.list) + 100,
 		.is_root = true,
+		.read_only = m->attr_set & UC_MOUNT_RDONLY,
+		.dev = m->dev,
 		.root = strdup("/"),
 		.target = strdup("?"),
 		.fstype = strdup(m->fstype),
