@@ -216,7 +216,7 @@ static int set_up_roots(struct daemon *d, struct uc_err *err)
 
 	r = csi_roots_add(roots, o->kubelet_dir, err);
 	if (r == -ENOENT)
-		log_info("there is no `%s`: nothing is mounted below it",
+		log_info("there is no `%s` yet: nothing is mounted below it",
 			 UC_PRINTABLE(o->kubelet_dir));
 	else if (r < 0)
 		return uc_wrap(err, r, "--kubelet-dir");

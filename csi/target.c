@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -21,28 +22,36 @@ enum {
 	STATFS_MS = 5000,
 };
 
+/* Roots that are opened late, and whoever uses them meanwhile. */
+static pthread_mutex_t roots_lock = PTHREAD_MUTEX_INITIALIZER;
+
 int csi_roots_add(struct csi_roots *roots, const char *path, struct uc_err *err)
 {
 	struct uc_root root = UC_ROOT_INIT, *grown;
 	int r;
 
-	r = uc_root_open(path, &root, err);
+	r = uc_root_init(&root, path, err);
 	if (r < 0)
 		return r;
+	r = uc_root_open(&root, err);
+	if (r < 0 && r != -ENOENT) {
+		uc_root_done(&root);
+		return r;
+	}
 	grown = reallocarray(roots->roots, roots->n + 1, sizeof(*grown));
 	if (!grown) {
-		uc_root_close(&root);
+		uc_root_done(&root);
 		return uc_fail(err, ENOMEM, "open `%s`", UC_PRINTABLE(path));
 	}
 	roots->roots = grown;
 	roots->roots[roots->n++] = root;
-	return 0;
+	return r;
 }
 
 void csi_roots_done(struct csi_roots *roots)
 {
 	for (size_t i = 0; i < roots->n; i++)
-		uc_root_close(&roots->roots[i]);
+		uc_root_done(&roots->roots[i]);
 	free(roots->roots);
 	*roots = (struct csi_roots){ .n = 0 };
 }
@@ -55,69 +64,97 @@ void csi_target_done(struct csi_target *t)
 }
 
 /* Finds the root that @path lies below. */
-static int resolve(const struct csi_roots *roots, const char *field, const char *path,
-		   const struct uc_root **ret_root, char **ret_rel, struct uc_err *err)
+static int find_root(const struct csi_roots *roots, const char *field, const char *path,
+		     struct uc_root **ret_root, char **ret_rel, struct uc_err *err)
 {
 	cleanup_buf struct uc_buf b = UC_BUF_INIT;
 
-	if (!*path)
-		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s is missing", field);
-	if (strlen(path) >= PATH_MAX)
-		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s has %zu bytes, more than %d",
-				field, strlen(path), PATH_MAX - 1);
 	for (size_t i = 0; i < roots->n; i++) {
-		char *rel = uc_path_below(&roots->roots[i], path);
+		struct uc_root *root = &roots->roots[i];
+		char *rel;
 
+		(void)uc_root_open(root, NULL); /* where it is missing, its path still counts */
+		rel = uc_path_below(root, path);
 		if (rel) {
-			*ret_root = &roots->roots[i];
+			*ret_root = root;
 			*ret_rel = rel;
 			return 0;
 		}
 		if (errno == ENOMEM)
 			return uc_fail(err, ENOMEM, "%s", field);
-		uc_buf_printf(&b, "%s`%s`", i ? ", " : "", roots->roots[i].path);
+		uc_buf_printf(&b, "%s`%s`", i ? ", " : "", root->path);
 	}
 	return csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
 			"%s `%s` is not a path below %s, without `.` and `..`", field,
 			UC_PRINTABLE(path), uc_buf_str(&b));
 }
 
+/* @ret_root_fd is -1 for a root that is missing. */
+static int resolve(const struct csi_roots *roots, const char *field, const char *path,
+		   int *ret_root_fd, char **ret_rel, struct uc_err *err)
+{
+	struct uc_root *root = NULL;
+	int r;
+
+	if (!*path)
+		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s is missing", field);
+	if (strlen(path) >= PATH_MAX)
+		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s has %zu bytes, more than %d",
+				field, strlen(path), PATH_MAX - 1);
+	pthread_mutex_lock(&roots_lock);
+	r = find_root(roots, field, path, &root, ret_rel, err);
+	if (r == 0 && root->fd >= 0) {
+		*ret_root_fd = fcntl(root->fd, F_DUPFD_CLOEXEC, 0);
+		if (*ret_root_fd < 0)
+			r = uc_fail(err, errno, "%s `%s`", field, UC_PRINTABLE(path));
+	}
+	pthread_mutex_unlock(&roots_lock);
+	return r;
+}
+
 int csi_target_check(const struct csi_roots *roots, const char *field, const char *path,
 		     struct uc_err *err)
 {
 	cleanup_free char *rel = NULL;
-	const struct uc_root *root;
+	cleanup_fd int root = -1;
 
 	return resolve(roots, field, path, &root, &rel, err);
+}
+
+static int fail_parent(int r, const char *field, const char *path, struct uc_err *err)
+{
+	switch (-r) {
+	case ELOOP:
+	case EXDEV:
+	case ENOTDIR:
+	case ENAMETOOLONG:
+		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
+				"%s `%s` leads through something that is not a directory (%s)",
+				field, UC_PRINTABLE(path), strerrordesc_np(-r));
+	case ENOENT:
+		return uc_fail_as(err, ENOENT, UC_GRPC_FAILED_PRECONDITION,
+				  "%s `%s`: the directory above it is missing", field,
+				  UC_PRINTABLE(path));
+	default:
+		return uc_fail(err, -r, "%s `%s`", field, UC_PRINTABLE(path));
+	}
 }
 
 int csi_target_open(const struct csi_roots *roots, const char *field, const char *path,
 		    struct csi_target *ret_target, struct uc_err *err)
 {
-	struct csi_target t = CSI_TARGET_INIT;
-	const struct uc_root *root = &roots->roots[0];
+	cleanup_free char *rel = NULL;
+	cleanup_fd int root = -1;
+	const char *name;
 	int r;
 
-	r = resolve(roots, field, path, &root, &t.rel, err);
+	r = resolve(roots, field, path, &root, &rel, err);
 	if (r < 0)
 		return r;
-	t.parent_fd = uc_open_parent_beneath(root->fd, t.rel, &t.name);
-	if (t.parent_fd < 0) {
-		r = t.parent_fd;
-		t.parent_fd = -1;
-		csi_target_done(&t);
-		if (r == -ELOOP || r == -EXDEV || r == -ENOTDIR || r == -ENAMETOOLONG)
-			return csi_fail(
-				err, UC_GRPC_INVALID_ARGUMENT,
-				"%s `%s` leads through something that is not a directory (%s)",
-				field, UC_PRINTABLE(path), strerrordesc_np(-r));
-		if (r == -ENOENT)
-			return uc_fail_as(err, ENOENT, UC_GRPC_FAILED_PRECONDITION,
-					  "%s `%s`: the directory above it is missing", field,
-					  UC_PRINTABLE(path));
-		return uc_fail(err, -r, "%s `%s`", field, UC_PRINTABLE(path));
-	}
-	*ret_target = t;
+	r = root < 0 ? -ENOENT : uc_open_parent_beneath(root, rel, &name);
+	if (r < 0)
+		return fail_parent(r, field, path, err);
+	*ret_target = (struct csi_target){ .rel = take_ptr(&rel), .name = name, .parent_fd = r };
 	return 0;
 }
 

@@ -22,7 +22,13 @@ struct csi_roots {
 	size_t n;
 };
 
-/** csi_roots_add() - Open a further root; -ENOENT if it is not there */
+/**
+ * csi_roots_add() - Add a further root
+ *
+ * One that is not there is added all the same, and opened when it is there.
+ *
+ * Return: 0, -ENOENT if it is not there, or another negative errno
+ */
 int csi_roots_add(struct csi_roots *roots, const char *path, struct uc_err *err);
 
 /** csi_roots_done() - Release; zeroed ones are allowed */

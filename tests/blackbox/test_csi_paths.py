@@ -1,6 +1,7 @@
 """Paths of a request never lead outside the driver's roots."""
 
 import os
+import shutil
 import subprocess
 
 import grpc
@@ -74,29 +75,46 @@ def test_a_symlink_on_the_way_is_never_followed(staged):
     assert mounts_below(outside) == []
 
 
-def test_a_symlink_to_the_kubelet_directory_itself_is_resolved_once_at_start(make_driver, work):
-    real = work / "real-kubelet"
-    real.mkdir()
+def test_a_kubelet_directory_that_is_a_symlink_is_known_by_both_names(make_driver, work):
+    real, other = work / "real-kubelet", work / "other"
+    driver = make_driver()
+    driver.kubelet.rename(real)
+    driver.kubelet.symlink_to(real)
+    other.mkdir()
+    driver.start()
+    volume_id, target = driver.bring_up("v")
+    assert os.path.ismount(real / "targets" / "v" / "t")
+    driver.kubelet.unlink()
+    driver.kubelet.symlink_to(other)  # what it points to later does not matter
+    second = real / "targets" / "v" / "second"
+    driver.client.NodePublishVolume(volume_id="v", staging_target_path=str(driver.staging("v")),
+                                    target_path=str(second), volume_capability=mount_capability())
+    assert os.path.ismount(second) and list(other.iterdir()) == []
+    driver.client.NodeUnpublishVolume(volume_id="v", target_path=str(second))
+    assert not second.exists()
+    (real / "link").symlink_to("targets")  # below the root no symlink is followed
+    for root in (driver.kubelet, real):
+        code, text = publish(driver, root / "link" / "t2")
+        assert code == CODE.INVALID_ARGUMENT and "leads through" in text
+    driver.take_down(volume_id)
+    assert not target.exists() and mounts_below(real) == []
+
+
+def test_a_kubelet_directory_that_is_made_after_the_start_is_used(make_driver):
     driver = make_driver()
     driver.kubelet.rmdir()
-    driver.kubelet.symlink_to(real)
     driver.start()
-    (real / "t").mkdir()
     driver.create("v", branches="1")
     driver.attach("v")
-    for root, code in ((driver.kubelet, CODE.INVALID_ARGUMENT),):
-        assert status_of(driver.client.NodeStageVolume, volume_id="v", staging_target_path=str(root / "s"),
-                         volume_capability=mount_capability())[0] == code
-    driver.client.NodeStageVolume(volume_id="v", staging_target_path=str(real / "s"),
-                                  volume_capability=mount_capability())
-    driver.kubelet.unlink()
-    driver.kubelet.symlink_to("/etc")  # what it points to later does not matter
-    driver.client.NodePublishVolume(volume_id="v", staging_target_path=str(real / "s"), target_path=str(real / "t"),
-                                    volume_capability=mount_capability())
-    driver.client.NodeUnpublishVolume(volume_id="v", target_path=str(real / "t"))
-    driver.client.NodeUnstageVolume(volume_id="v", staging_target_path=str(real / "s"))
-    driver.detach("v")
-    driver.delete("v")
+    code, text = status_of(driver.client.NodeStageVolume, volume_id="v", staging_target_path=str(driver.staging("v")),
+                           volume_capability=mount_capability())
+    assert code == CODE.FAILED_PRECONDITION and "missing" in text
+    driver.stage("v")
+    driver.publish("v")
+    driver.take_down("v")
+    shutil.rmtree(driver.kubelet)  # as a node that is set up anew does it
+    driver.bring_up("v")
+    driver.take_down("v")
 
 
 def test_a_file_in_the_targets_place_is_refused(staged):

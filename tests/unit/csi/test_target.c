@@ -143,13 +143,49 @@ static void check_status(const struct uc_err *err, enum uc_grpc_status status, c
 
 /* ----------------------------------------------------------------------- opening */
 
-static void a_root_that_is_not_there_is_an_error(void **state)
+static void what_is_not_a_directory_is_no_root(void **state)
 {
+	(void)state;
+	write_file("file", "x");
+	assert_int_equal(csi_roots_add(&roots, "file", NULL), -ENOTDIR);
+	assert_int_equal(csi_roots_add(&roots, "", NULL), -EINVAL);
+	assert_int_equal(roots.n, 2);
+}
+
+static void a_root_that_is_made_later_is_used_then(void **state)
+{
+	struct csi_target t = CSI_TARGET_INIT;
 	struct uc_err err = { 0 };
 
 	(void)state;
-	assert_int_equal(csi_roots_add(&roots, "absent", &err), -ENOENT);
-	assert_int_equal(roots.n, 2);
+	remove_tree("late");
+	assert_int_equal(csi_roots_add(&roots, "late", NULL), -ENOENT);
+	assert_int_equal(csi_target_check(&roots, "target_path", absolute("late/a"), &err), 0);
+	assert_int_equal(csi_target_open(&roots, "target_path", absolute("late/a"), &t, &err),
+			 -ENOENT);
+	check_status(&err, UC_GRPC_FAILED_PRECONDITION, "the directory above it is missing");
+	make_dir("late");
+	t = open_target("late/a");
+	csi_target_done(&t);
+	remove_tree("late");
+	make_dir("late");
+	make_dir("late/pods");
+	t = open_target("late/pods/a");
+	csi_target_done(&t);
+}
+
+static void a_root_that_is_a_symlink_is_known_by_both_names(void **state)
+{
+	struct csi_target t;
+
+	(void)state;
+	unlink("name");
+	assert_int_equal(symlink("k", "name"), 0);
+	assert_int_equal(csi_roots_add(&roots, "name", NULL), 0);
+	t = open_target("name/pods/a");
+	csi_target_done(&t);
+	t = open_target("k/pods/a");
+	csi_target_done(&t);
 }
 
 static void a_path_below_any_root_is_accepted(void **state)
@@ -518,7 +554,9 @@ int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(a_root_that_is_not_there_is_an_error),
+		T(what_is_not_a_directory_is_no_root),
+		T(a_root_that_is_made_later_is_used_then),
+		T(a_root_that_is_a_symlink_is_known_by_both_names),
 		T(a_path_below_any_root_is_accepted),
 		T(a_path_that_is_not_below_a_root_is_refused_by_field_and_value),
 		T(a_path_that_is_too_long_is_refused),

@@ -37,29 +37,98 @@ void *__wrap_realloc(void *p, size_t n)
 
 /* ----------------------------------------------------------------------- roots */
 
-static void a_root_is_canonical_and_open(void **state)
+static void a_roots_path_is_absolute_and_normalised(void **state)
+{
+	static const struct {
+		const char *path, *expected;
+	} rows[] = {
+		{ "/var/lib/kubelet", "/var/lib/kubelet" },
+		{ "//var/./lib//kubelet/.//", "/var/lib/kubelet" },
+		{ "/var/lib/x/../kubelet", "/var/lib/kubelet" },
+		{ "/a/b/c/../../..", "/" },
+		{ "/a/../../../b", "/b" },
+		{ "/", "/" },
+		{ "//", "/" },
+		{ "/..", "/" },
+		{ "/...", "/..." },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct uc_root root = UC_ROOT_INIT;
+
+		assert_int_equal(uc_root_init(&root, rows[i].path, NULL), 0);
+		assert_string_equal(root.path, rows[i].expected);
+		assert_null(root.real);
+		assert_int_equal(root.fd, -1);
+		uc_root_done(&root);
+	}
+}
+
+static void check_is(int fd, const char *dir)
+{
+	struct stat a, b;
+
+	assert_int_equal(fstat(fd, &a), 0);
+	assert_int_equal(stat(dir, &b), 0);
+	assert_int_equal(a.st_ino, b.st_ino);
+}
+
+static void an_open_root_has_the_name_it_was_given_and_the_canonical_one(void **state)
 {
 	struct uc_root root = UC_ROOT_INIT;
 	char *cwd = getcwd(NULL, 0), path[4096];
-	struct stat a, b;
 
 	(void)state;
 	fresh_dir("real");
 	unlink("link");
 	assert_int_equal(symlink("real", "link"), 0);
-	assert_int_equal(uc_root_open("./link//../link/", &root, NULL), 0);
-	snprintf(path, sizeof(path), "%s/real", cwd);
+	assert_int_equal(uc_root_init(&root, "./link//../link/", NULL), 0);
+	assert_int_equal(uc_root_open(&root, NULL), 0);
+	snprintf(path, sizeof(path), "%s/link", cwd);
 	assert_string_equal(root.path, path);
-	assert_int_equal(fstat(root.fd, &a), 0);
-	assert_int_equal(stat("real", &b), 0);
-	assert_int_equal(a.st_ino, b.st_ino);
+	snprintf(path, sizeof(path), "%s/real", cwd);
+	assert_string_equal(root.real, path);
+	check_is(root.fd, "real");
 	assert_true(fcntl(root.fd, F_GETFD) & FD_CLOEXEC);
 	assert_true(fcntl(root.fd, F_GETFL) & O_PATH);
-	uc_root_close(&root);
+	uc_root_done(&root);
 	assert_null(root.path);
+	assert_null(root.real);
 	assert_int_equal(root.fd, -1);
-	uc_root_close(&root);
+	uc_root_done(&root);
 	free(cwd);
+}
+
+static void an_open_root_stays_where_it_is_until_its_directory_is_removed(void **state)
+{
+	struct uc_root root = UC_ROOT_INIT;
+	size_t fds = open_fds();
+
+	(void)state;
+	fresh_dir("real");
+	fresh_dir("other");
+	unlink("link");
+	assert_int_equal(symlink("real", "link"), 0);
+	assert_int_equal(uc_root_init(&root, "link", NULL), 0);
+	assert_int_equal(uc_root_open(&root, NULL), 0);
+	unlink("link");
+	assert_int_equal(symlink("other", "link"), 0);
+	assert_int_equal(uc_root_open(&root, NULL), 0);
+	check_is(root.fd, "real");
+
+	assert_int_equal(rmdir("real"), 0);
+	assert_int_equal(uc_root_open(&root, NULL), 0);
+	check_is(root.fd, "other");
+
+	assert_int_equal(rmdir("other"), 0);
+	assert_int_equal(uc_root_open(&root, NULL), -ENOENT);
+	assert_int_equal(root.fd, -1);
+	assert_null(root.real);
+	fresh_dir("other");
+	assert_int_equal(uc_root_open(&root, NULL), 0);
+	uc_root_done(&root);
+	assert_int_equal(open_fds(), fds);
 }
 
 static void what_is_no_directory_is_no_root(void **state)
@@ -67,7 +136,7 @@ static void what_is_no_directory_is_no_root(void **state)
 	static const struct {
 		const char *path;
 		int r;
-	} rows[] = { { "absent", -ENOENT }, { "file", -ENOTDIR }, { "", -ENOENT } };
+	} rows[] = { { "absent", -ENOENT }, { "file", -ENOTDIR } };
 
 	(void)state;
 	write_file("file", "x");
@@ -75,11 +144,26 @@ static void what_is_no_directory_is_no_root(void **state)
 		struct uc_root root = UC_ROOT_INIT;
 		struct uc_err err = { 0 };
 
-		assert_int_equal(uc_root_open(rows[i].path, &root, &err), rows[i].r);
+		assert_int_equal(uc_root_init(&root, rows[i].path, &err), 0);
+		assert_int_equal(uc_root_open(&root, &err), rows[i].r);
 		assert_non_null(strstr(err.msg, rows[i].path));
-		assert_null(root.path);
+		assert_null(root.real);
 		assert_int_equal(root.fd, -1);
+		uc_root_done(&root);
 	}
+}
+
+static void a_root_without_a_name_is_refused(void **state)
+{
+	struct uc_root root = UC_ROOT_INIT;
+
+	(void)state;
+	assert_int_equal(uc_root_init(&root, "", NULL), -EINVAL);
+	assert_null(root.path);
+	no_memory = true;
+	assert_int_equal(uc_root_init(&root, "/a", NULL), -ENOMEM);
+	no_memory = false;
+	assert_null(root.path);
 }
 
 /* ----------------------------------------------------------------------- below */
@@ -158,6 +242,34 @@ static void the_part_below_a_root_is_found_lexically(void **state)
 			assert_non_null(rel);
 			assert_string_equal(rel, rows[i].rel);
 		}
+		free(rel);
+	}
+}
+
+static void what_is_below_either_name_is_below_the_root(void **state)
+{
+	const struct uc_root root = {
+		.path = (char *)(uintptr_t) "/var/lib/kubelet",
+		.real = (char *)(uintptr_t) "/data/kubelet",
+		.fd = -1,
+	};
+	static const struct {
+		const char *path, *rel;
+	} rows[] = {
+		{ "/var/lib/kubelet/pods/1", "pods/1" },
+		{ "/data/kubelet/pods/1", "pods/1" },
+		{ "/data/kubelet", NULL },
+		{ "/data/kubelet/../a", NULL },
+		{ "/data/a", NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *rel = uc_path_below(&root, rows[i].path);
+
+		assert_int_equal(rel != NULL, rows[i].rel != NULL);
+		if (rel)
+			assert_string_equal(rel, rows[i].rel);
 		free(rel);
 	}
 }
@@ -330,7 +442,11 @@ static void no_parent_is_reached_through_a_symlink_a_file_or_dots(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_root_is_canonical_and_open),
+		cmocka_unit_test(a_roots_path_is_absolute_and_normalised),
+		cmocka_unit_test(an_open_root_has_the_name_it_was_given_and_the_canonical_one),
+		cmocka_unit_test(an_open_root_stays_where_it_is_until_its_directory_is_removed),
+		cmocka_unit_test(a_root_without_a_name_is_refused),
+		cmocka_unit_test(what_is_below_either_name_is_below_the_root),
 		cmocka_unit_test(what_is_no_directory_is_no_root),
 		cmocka_unit_test(the_part_below_a_root_is_found_lexically),
 		cmocka_unit_test(a_lack_of_memory_is_told_from_a_path_elsewhere),
