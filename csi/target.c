@@ -63,6 +63,23 @@ void csi_target_done(struct csi_target *t)
 	uc_closep(&t->parent_fd);
 }
 
+static int check_lengths(const char *field, const char *path, struct uc_err *err)
+{
+	if (strlen(path) >= PATH_MAX)
+		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s has %zu bytes, more than %d",
+				field, strlen(path), PATH_MAX - 1);
+	for (const char *p = path; *p; p += strspn(p, "/")) {
+		size_t n = strcspn(p, "/");
+
+		if (n > NAME_MAX)
+			return csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
+					"%s has a component of %zu bytes, more than %d", field, n,
+					NAME_MAX);
+		p += n;
+	}
+	return 0;
+}
+
 /* Finds the root that @path lies below. */
 static int find_root(const struct csi_roots *roots, const char *field, const char *path,
 		     struct uc_root **ret_root, char **ret_rel, struct uc_err *err)
@@ -98,9 +115,9 @@ static int resolve(const struct csi_roots *roots, const char *field, const char 
 
 	if (!*path)
 		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s is missing", field);
-	if (strlen(path) >= PATH_MAX)
-		return csi_fail(err, UC_GRPC_INVALID_ARGUMENT, "%s has %zu bytes, more than %d",
-				field, strlen(path), PATH_MAX - 1);
+	r = check_lengths(field, path, err);
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&roots_lock);
 	r = find_root(roots, field, path, &root, ret_rel, err);
 	if (r == 0 && root->fd >= 0) {

@@ -117,6 +117,20 @@ def test_a_kubelet_directory_that_is_made_after_the_start_is_used(make_driver):
     driver.take_down("v")
 
 
+@pytest.mark.parametrize("path", ["{kubelet}/" + "b" * 256, "{kubelet}/" + "b" * 256 + "/c"])
+def test_a_name_that_no_file_can_have_is_refused(staged, path):
+    path = path.format(kubelet=staged.kubelet)
+    n = staged.client
+    for code, text in (
+            publish(staged, path),
+            status_of(n.NodeStageVolume, volume_id="v", staging_target_path=path, volume_capability=mount_capability()),
+            status_of(n.NodeUnpublishVolume, volume_id="v", target_path=path),
+            status_of(n.NodeUnpublishVolume, volume_id="absent", target_path=path),
+            status_of(n.NodeUnstageVolume, volume_id="v", staging_target_path=path),
+            status_of(n.NodeUnstageVolume, volume_id="absent", staging_target_path=path)):
+        assert code == CODE.INVALID_ARGUMENT and "target_path" in text and "255" in text, text
+
+
 def test_a_file_in_the_targets_place_is_refused(staged):
     target = staged.kubelet / "file"
     target.write_text("x")
