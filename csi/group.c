@@ -15,40 +15,116 @@
 
 enum {
 	STEP_EVERY = 1000, /* entries between two reports */
+	OPEN_LEVELS = 32,
 };
 
-/* The directories from the root down to where the walk is.  A heap stack: a tree may be deep. */
+/* A directory between the root and where the walk is. */
+struct level {
+	DIR *dir; /* NULL while it is not open */
+	long at;  /* then: where to go on in it */
+	dev_t dev;
+	ino_t ino;
+};
+
+/*
+ * A tree may be deeper than files may be open: only the lowest OPEN_LEVELS are.  One above them is
+ * opened again, as the ".." of the one below it, when the walk comes back; if that is not the same
+ * directory, somebody has moved a part of the tree.
+ */
 struct walk {
 	const struct csi_op *op;
 	gid_t gid;
-	DIR **dirs;
+	struct level *levels; /* on the heap, as a tree may be deep */
 	size_t n, cap;
 	unsigned long seen;
 };
 
-static int push(struct walk *w, int parent_fd, const char *name)
+static int open_level(int dirfd, const char *name, struct level *ret_level)
 {
-	int fd, r;
+	cleanup_fd int fd = uc_open_dir_at(dirfd, name);
+	struct stat st;
+	DIR *dir;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	dir = fdopendir(fd);
+	if (!dir)
+		return -errno;
+	(void)take_fd(&fd); /* it is the stream's */
+	*ret_level = (struct level){ .dir = dir, .dev = st.st_dev, .ino = st.st_ino };
+	return 0;
+}
+
+static void close_level(struct level *l)
+{
+	if (l->dir)
+		closedir(l->dir);
+	l->dir = NULL;
+}
+
+static void suspend(struct level *l)
+{
+	if (l->dir)
+		l->at = telldir(l->dir);
+	close_level(l);
+}
+
+static int resume(struct level *l, int dirfd_below, struct uc_err *err)
+{
+	struct level again = { .dir = NULL };
+	int r = open_level(dirfd_below, "..", &again);
+
+	if (r < 0)
+		return uc_fail(err, -r, "open a directory again");
+	if (again.dev != l->dev || again.ino != l->ino) {
+		close_level(&again);
+		return uc_fail(err, EBUSY, "a directory has been moved meanwhile");
+	}
+	seekdir(again.dir, l->at);
+	*l = again;
+	return 0;
+}
+
+static int push(struct walk *w, int dirfd, const char *name)
+{
+	int r;
 
 	if (w->n == w->cap) {
-		DIR **grown = reallocarray(w->dirs, w->cap + 32, sizeof(*grown));
+		size_t cap = w->cap ? 2 * w->cap : OPEN_LEVELS;
+		struct level *grown = reallocarray(w->levels, cap, sizeof(*grown));
 
 		if (!grown)
 			return -ENOMEM;
-		w->dirs = grown;
-		w->cap += 32;
+		w->levels = grown;
+		w->cap = cap;
 	}
-	fd = uc_open_dir_at(parent_fd, name);
-	if (fd < 0)
-		return fd;
-	w->dirs[w->n] = fdopendir(fd);
-	if (!w->dirs[w->n]) {
-		r = -errno;
-		close(fd);
+	r = open_level(dirfd, name, &w->levels[w->n]);
+	if (r < 0)
 		return r;
-	}
 	w->n++;
+	if (w->n > OPEN_LEVELS)
+		suspend(&w->levels[w->n - OPEN_LEVELS - 1]);
 	return 0;
+}
+
+static int pop(struct walk *w, struct uc_err *err)
+{
+	struct level *l = &w->levels[--w->n];
+	int r = 0;
+
+	if (w->n && !l[-1].dir)
+		r = resume(l - 1, dirfd(l->dir), err);
+	close_level(l);
+	return r;
+}
+
+static void walk_done(struct walk *w)
+{
+	while (w->n)
+		close_level(&w->levels[--w->n]);
+	free(w->levels);
 }
 
 /*
@@ -83,7 +159,7 @@ static int change(const struct walk *w, int dirfd, const char *name, const struc
 
 static int visit(struct walk *w, const char *name, struct uc_err *err)
 {
-	int dir = dirfd(w->dirs[w->n - 1]);
+	int dir = dirfd(w->levels[w->n - 1].dir);
 	struct stat st;
 	int r;
 
@@ -109,16 +185,15 @@ static int walk(struct walk *w, struct uc_err *err)
 
 	while (w->n) {
 		errno = 0;
-		e = readdir(w->dirs[w->n - 1]);
+		e = readdir(w->levels[w->n - 1].dir);
 		if (!e && errno)
 			return uc_fail(err, errno, "read a directory");
-		if (!e) {
-			closedir(w->dirs[--w->n]);
+		if (!e)
+			r = pop(w, err);
+		else if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
-		}
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
-		r = visit(w, e->d_name, err);
+		else
+			r = visit(w, e->d_name, err);
 		if (r < 0)
 			return r;
 	}
@@ -144,9 +219,7 @@ int csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_e
 	}
 	if (r == 0)
 		r = walk(&w, err);
-	while (w.n)
-		closedir(w.dirs[--w.n]);
-	free(w.dirs);
+	walk_done(&w);
 	if (r < 0)
 		return uc_wrap(err, r, "volume_mount_group");
 	/* root may keep setgid across a chown of a directory; the group, the mark that all is done,

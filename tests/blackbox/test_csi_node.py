@@ -1,6 +1,7 @@
 """CSI's Node service: volumes staged, published, measured, and given back."""
 
 import os
+import resource
 import stat
 import subprocess
 
@@ -183,6 +184,49 @@ def test_an_option_that_the_filesystem_does_not_know_fails_by_name_and_leaves_no
 
 
 # -- volume_mount_group
+
+
+def make_deep_tree(top, depth):
+    fd = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=fd)
+        os.close(os.open("f", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=fd))
+        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    return fd
+
+
+def groups_upwards(fd, depth):
+    """The groups of what make_deep_tree() made, from its deepest directory up."""
+    found = set()
+    for _ in range(depth):
+        above = os.open("..", os.O_RDONLY, dir_fd=fd)
+        found |= {os.fstat(fd).st_gid, os.stat("f", dir_fd=above).st_gid}
+        os.close(fd)
+        fd = above
+    os.close(fd)
+    return found
+
+
+@pytest.mark.parametrize("branches,depth", [("1", 4000), ("2", 1500)], ids=["plain", "union"])
+def test_the_mount_group_of_a_deep_tree_takes_few_descriptors(driver, branches, depth):
+    volume_id, target = driver.bring_up("v", 128 * MIB, branches=branches)
+    deepest = make_deep_tree(target, depth)
+    assert groups_upwards(deepest, depth) == {0}
+    driver.unpublish(volume_id)
+    driver.unstage(volume_id)
+    resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (128, 128))
+    c = mount_capability(group="4242")
+    driver.stage(volume_id, c)
+    target = driver.publish(volume_id, capability=c)
+    fd = os.open(target, os.O_RDONLY)
+    for _ in range(depth):
+        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    assert groups_upwards(fd, depth) == {4242}
+    driver.take_down(volume_id)
 
 
 @KINDS

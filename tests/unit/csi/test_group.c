@@ -2,6 +2,7 @@
 #include "tests/lib/files.h"
 #include "tests/lib/unit.h"
 #include <stdarg.h>
+#include <sys/resource.h>
 
 #include "csi/group.h"
 #include "lib/base/cleanup.h"
@@ -14,6 +15,7 @@ enum {
 /* chown() is only written down: "a b/c ." for the names and "." for the root's descriptor. */
 static char **chowned;
 static size_t fail_at;
+static const char *move_from; /* to away/d, when `leaf` is changed */
 
 static int note(const char *name, uid_t uid, gid_t gid)
 {
@@ -24,6 +26,8 @@ static int note(const char *name, uid_t uid, gid_t gid)
 		return -1;
 	}
 	assert_int_equal(uc_strv_push(&chowned, name), 0);
+	if (move_from && strcmp(name, "leaf") == 0)
+		assert_int_equal(rename(move_from, "away/d"), 0);
 	return 0;
 }
 
@@ -211,20 +215,54 @@ static void a_large_volume_is_reported_on_and_given_up_if_it_must(void **state)
 	assert_null(chowned);
 }
 
-static void a_deep_tree_is_walked_to_its_end(void **state)
+/* v/d/d/…, with two files in each, and v/d/d/…/leaf. */
+static void make_deep_tree(int depth)
 {
 	char path[4096] = "v";
 
-	(void)state;
-	for (int i = 0; i < 200; i++) {
-		strcat(path, "/d");
+	for (int i = 0; i < depth; i++) {
+		size_t n = strlen(path);
+
+		strcpy(path + n, "/a");
+		make_file(path, 0600);
+		strcpy(path + n, "/z");
+		make_file(path, 0600);
+		strcpy(path + n, "/d");
 		make_dir(path);
 	}
 	strcat(path, "/leaf");
 	make_file(path, 0600);
+}
+
+static void a_deep_tree_is_walked_to_its_end_with_few_files_open(void **state)
+{
+	struct rlimit all, few;
+
+	(void)state;
+	make_deep_tree(200);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = (struct rlimit){ .rlim_cur = (rlim_t)root + 64, .rlim_max = all.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	assert_int_equal(apply(NULL), 0);
-	assert_int_equal(uc_strv_len(chowned), 202);
-	assert_int_equal(mode_of(path), 0660);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	assert_int_equal(uc_strv_len(chowned), 3 * 200 + 2);
+}
+
+static void a_tree_that_is_moved_meanwhile_is_left_for_the_next_try(void **state)
+{
+	struct uc_err err = { 0 };
+	char path[4096] = "v";
+
+	(void)state;
+	make_deep_tree(200);
+	for (int i = 0; i < 100; i++)
+		strcat(path, "/d");
+	move_from = path;
+	fresh_dir("away");
+	assert_int_equal(apply(&err), -EBUSY);
+	assert_non_null(strstr(err.msg, "a directory has been moved meanwhile"));
+	assert_false(uc_strv_has(chowned, "."));
+	move_from = NULL;
 }
 
 static void an_empty_volume_needs_its_root_only(void **state)
@@ -244,7 +282,8 @@ int main(void)
 		T(a_root_that_has_the_group_is_not_touched),
 		T(a_change_that_fails_leaves_the_root_for_the_next_try),
 		T(a_large_volume_is_reported_on_and_given_up_if_it_must),
-		T(a_deep_tree_is_walked_to_its_end),
+		T(a_deep_tree_is_walked_to_its_end_with_few_files_open),
+		T(a_tree_that_is_moved_meanwhile_is_left_for_the_next_try),
 		T(an_empty_volume_needs_its_root_only),
 	};
 
