@@ -23,8 +23,11 @@
  * closing with unread input makes the kernel reset the connection, and may take
  * the response with it.  All this within five seconds.
  *
- * With as many connections as may be, those that linger make room; then new ones
- * wait in the listener's queue, and the time limit sees to it that their turn comes.
+ * With as many connections as may be, a new one takes the place of one that
+ * lingers, else of the one that has been reading its request for longest: whoever
+ * connects and says nothing cannot keep a probe out.  Where all are being written
+ * to, new ones wait in the listener's queue, and the time limit sees to it that
+ * their turn comes.
  */
 
 enum {
@@ -254,33 +257,44 @@ static int conn_new(struct uc_http *http, int fd)
 	return 0;
 }
 
-static bool has_room(struct uc_http *http)
+static struct http_conn *find_oldest(struct uc_http *http, enum http_state state)
 {
-	struct http_conn *c;
+	struct http_conn *found = NULL;
 
-	for (c = http->conns; http->n_conns >= MAX_CONNS && c; c = c->next) {
-		if (c->state == HTTP_LINGER) {
-			conn_free(c);
-			break;
-		}
-	}
-	return http->n_conns < MAX_CONNS;
+	for (struct http_conn *c = http->conns; c; c = c->next)
+		if (c->state == state)
+			found = c; /* the newest come first */
+	return found;
 }
 
+static bool make_room(struct uc_http *http)
+{
+	struct http_conn *c = find_oldest(http, HTTP_LINGER);
+
+	if (!c)
+		c = find_oldest(http, HTTP_READ);
+	if (c)
+		conn_free(c);
+	return c != NULL;
+}
+
+/*
+ * One at a time: the loop comes back for the next, and serves meanwhile those whose request has
+ * come, before they are taken for the oldest that say nothing.
+ */
 static void accept_ready(struct uc_source *s, uint32_t revents)
 {
 	struct uc_http *http = uc_container_of(s, struct uc_http, source);
-	int r = 0;
+	int fd, r;
 
 	(void)revents;
-	while (r >= 0 && has_room(http)) {
-		int fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		r = fd < 0 ? -errno : conn_new(http, fd);
-	}
-	/* Watched again when a connection has closed. */
-	if (http->n_conns >= MAX_CONNS)
+	if (http->n_conns >= MAX_CONNS && !make_room(http)) {
+		/* Watched again when a connection has closed. */
 		(void)uc_loop_modify(http->loop, s, 0);
+		return;
+	}
+	fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	r = fd < 0 ? -errno : conn_new(http, fd);
 	if (r == 0 || r == -EAGAIN || r == -EINTR || r == -ECONNABORTED)
 		return;
 	log_debug("http: accept: %s", strerrordesc_np(-r));
