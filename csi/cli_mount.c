@@ -16,7 +16,12 @@
 #include "lib/base/json.h"
 #include "lib/base/sha256.h"
 #include "lib/base/str.h"
+#include "lib/os/clock.h"
 #include "lib/os/mount.h"
+
+enum {
+	UNDO_MS = 10 * 1000, /* for undoing a mount that has failed */
+};
 
 static const char default_staging[] = "/var/lib/union-csi/staging"; /* of drivers that name none */
 
@@ -140,6 +145,10 @@ struct mounting {
 	ProtobufCMessage *publish_resp; /* ControllerPublishVolumeResponse, or NULL */
 	bool has_stage;
 	char doing[200];
+
+	/* How it was before, and how far this mount has come: what to undo if it fails. */
+	bool was_attached, was_staged, was_mounted;
+	bool attaches, stages, publishes;
 };
 
 typedef Csi__V1__ControllerPublishVolumeResponse__PublishContextEntry PublishEntry;
@@ -167,6 +176,7 @@ static int attach(struct mounting *m, struct uc_err *err)
 	r = node_id(m->cli, &node, err);
 	if (r < 0)
 		return r;
+	m->attaches = true;
 	q.volume_id = v->volume_id;
 	q.node_id = node;
 	q.volume_capability = &m->c.capability;
@@ -255,90 +265,7 @@ static int publish(struct mounting *m, struct uc_err *err)
 	return r;
 }
 
-/* ---------------------------------------------------------------------- mount */
-
-static int mount_at(struct mounting *m, struct uc_err *err)
-{
-	int r;
-
-	r = csi_cli_has_node(m->cli, NODE(STAGE_UNSTAGE_VOLUME), err);
-	if (r < 0)
-		return r;
-	m->has_stage = r > 0;
-	r = attach(m, err);
-	if (r == 0 && m->has_stage)
-		r = stage(m, err);
-	if (r == 0)
-		r = publish(m, err);
-	csi_cli_freep(&m->publish_resp);
-	return r;
-}
-
-int csi_cli_mount(struct csi_cli *cli, struct uc_err *err)
-{
-	cleanup_message ProtobufCMessage *found = NULL;
-	cleanup_free char *staging = NULL, *target = NULL;
-	struct mounting m = { .cli = cli };
-	char text[PATH_MAX + 300], **nodes;
-	size_t n;
-	int r;
-
-	snprintf(m.doing, sizeof(m.doing), "mounting `%.140s`", cli->args[0]);
-	r = csi_cli_capability(cli, &m.c, err);
-	if (r == 0)
-		r = csi_cli_absolute(cli->args[1], &target, err);
-	if (r == 0)
-		r = csi_cli_find(cli, cli->args[0], &found, &m.volume, &nodes, &n, err);
-	if (r == 0)
-		r = staging_path(cli, cli->args[0], &staging, err);
-	if (r < 0)
-		return r;
-	m.staging = staging;
-	m.target = target;
-	r = mount_at(&m, err);
-	if (r < 0)
-		return r;
-	snprintf(text, sizeof(text), "mounted %s at %s\n", UC_PRINTABLE(cli->args[0]), target);
-	return csi_cli_print(cli,
-			     json_pack("{s:s, s:s}", "mounted", cli->args[0], "directory", target),
-			     text, err);
-}
-
-/* --------------------------------------------------------------------- umount */
-
-/* Which mounts of one filesystem there are, beside the staging path and what belongs to the driver.
- */
-struct others {
-	dev_t dev;
-	const char *staging, *target;
-	char *found; /* first other place; owned */
-	char *id;    /* source of the mount at the target, if it is one of our unions; owned */
-	bool has_dev;
-};
-
-static int note_target(void *data, const struct uc_mount_info *info)
-{
-	struct others *o = data;
-
-	if (strcmp(info->target, o->target) != 0)
-		return 0;
-	o->dev = info->dev;
-	o->has_dev = true;
-	if (strcmp(info->fstype, "fuse.union-fs") == 0)
-		o->id = strdup(info->source);
-	return 1;
-}
-
-static int note_other(void *data, const struct uc_mount_info *info)
-{
-	struct others *o = data;
-
-	if (info->dev != o->dev || strcmp(info->target, o->staging) == 0 ||
-	    strcmp(info->target, o->target) == 0 || uc_str_has_suffix(info->target, "/merged"))
-		return 0;
-	o->found = strdup(info->target);
-	return 1;
-}
+/* ---------------------------------------------------------------- and their undoing */
 
 static int unpublish(struct csi_cli *cli, const char *id, const char *target, const char *doing,
 		     struct uc_err *err)
@@ -394,6 +321,170 @@ static int detach(struct csi_cli *cli, const char *id, const char *doing, struct
 			    &q.base, doing, &resp, err);
 }
 
+/* ---------------------------------------------------------------------- mount */
+
+struct place {
+	const char *path;
+	bool is_mount;
+};
+
+static int note_place(void *data, const struct uc_mount_info *info)
+{
+	struct place *p = data;
+
+	p->is_mount |= strcmp(info->target, p->path) == 0;
+	return p->is_mount;
+}
+
+static bool is_mount(const char *path)
+{
+	struct place p = { .path = path };
+
+	return uc_mount_each(note_place, &p, NULL) >= 0 && p.is_mount;
+}
+
+/* Where the plugin does not tell, it may be attached for somebody else, and stays so. */
+static int look_before(struct mounting *m, char *const *nodes, size_t n, struct uc_err *err)
+{
+	cleanup_free char *node = NULL;
+	int r;
+
+	m->was_mounted = is_mount(m->target);
+	m->was_staged = is_mount(m->staging);
+	r = csi_cli_has_controller(m->cli, CONTROLLER(LIST_VOLUMES_PUBLISHED_NODES), err);
+	if (r > 0)
+		r = node_id(m->cli, &node, err);
+	else
+		m->was_attached = true;
+	for (size_t i = 0; node && i < n; i++)
+		m->was_attached |= strcmp(nodes[i], node) == 0;
+	return r < 0 ? r : 0;
+}
+
+/* Positive: it is in use elsewhere. */
+static int undo(struct mounting *m, struct uc_err *err)
+{
+	struct csi_cli *cli = m->cli;
+	const char *id = m->volume->volume_id;
+	int r = 0;
+
+	cli->end_ms = uc_now_ms() + UNDO_MS;
+	if (m->publishes && !m->was_mounted && is_mount(m->target))
+		r = unpublish(cli, id, m->target, m->doing, err);
+	if (r == 0 && m->stages && !m->was_staged)
+		r = unstage(cli, id, m->staging, m->doing, err);
+	if (r == 0 && m->attaches && !m->was_attached && !m->was_staged)
+		r = detach(cli, id, m->doing, err);
+	return r;
+}
+
+static int mount_at(struct mounting *m, struct uc_err *err)
+{
+	struct uc_err why = { .num = 0 };
+	size_t n;
+	int r;
+
+	r = csi_cli_has_node(m->cli, NODE(STAGE_UNSTAGE_VOLUME), err);
+	if (r < 0)
+		return r;
+	m->has_stage = r > 0;
+	r = attach(m, err);
+	if (r == 0 && m->has_stage) {
+		m->stages = true;
+		r = stage(m, err);
+	}
+	if (r == 0) {
+		m->publishes = true;
+		r = publish(m, err);
+	}
+	csi_cli_freep(&m->publish_resp);
+	if (r < 0 && undo(m, &why) < 0) {
+		n = strlen(err->msg);
+		snprintf(err->msg + n, sizeof(err->msg) - n, "; this is not wholly undone: %s",
+			 why.msg);
+	}
+	return r;
+}
+
+int csi_cli_mount(struct csi_cli *cli, struct uc_err *err)
+{
+	cleanup_message ProtobufCMessage *found = NULL;
+	cleanup_free char *staging = NULL, *target = NULL;
+	struct mounting m = { .cli = cli };
+	char text[PATH_MAX + 300], **nodes = NULL;
+	size_t n = 0;
+	int r;
+
+	snprintf(m.doing, sizeof(m.doing), "mounting `%.140s`", cli->args[0]);
+	r = csi_cli_capability(cli, &m.c, err);
+	if (r == 0)
+		r = csi_cli_absolute(cli->args[1], &target, err);
+	if (r == 0)
+		r = csi_cli_find(cli, cli->args[0], &found, &m.volume, &nodes, &n, err);
+	if (r == 0)
+		r = staging_path(cli, cli->args[0], &staging, err);
+	if (r < 0)
+		return r;
+	m.staging = staging;
+	m.target = target;
+	r = look_before(&m, nodes, n, err);
+	if (r == 0)
+		r = mount_at(&m, err);
+	if (r < 0)
+		return r;
+	snprintf(text, sizeof(text), "mounted %s at %s\n", UC_PRINTABLE(cli->args[0]), target);
+	return csi_cli_print(cli,
+			     json_pack("{s:s, s:s}", "mounted", cli->args[0], "directory", target),
+			     text, err);
+}
+
+/* --------------------------------------------------------------------- umount */
+
+/* Which mounts of one filesystem there are, beside the staging path and what belongs to the driver.
+ */
+struct others {
+	dev_t dev;
+	const char *staging, *target;
+	char *found; /* first other place; owned */
+	char *id;    /* source of the mount at the target, if it is one of our unions; owned */
+	bool has_dev, is_mount; /* of the target */
+};
+
+static int note_target(void *data, const struct uc_mount_info *info)
+{
+	struct others *o = data;
+
+	if (strcmp(info->target, o->target) != 0)
+		return 0;
+	o->dev = info->dev;
+	o->has_dev = o->is_mount = true;
+	if (strcmp(info->fstype, "fuse.union-fs") == 0)
+		o->id = strdup(info->source);
+	return 1;
+}
+
+static int note_staging(void *data, const struct uc_mount_info *info)
+{
+	struct others *o = data;
+
+	if (strcmp(info->target, o->staging) != 0)
+		return 0;
+	o->dev = info->dev;
+	o->has_dev = true;
+	return 1;
+}
+
+static int note_other(void *data, const struct uc_mount_info *info)
+{
+	struct others *o = data;
+
+	if (info->dev != o->dev || strcmp(info->target, o->staging) == 0 ||
+	    strcmp(info->target, o->target) == 0 || uc_str_has_suffix(info->target, "/merged"))
+		return 0;
+	o->found = strdup(info->target);
+	return 1;
+}
+
 /* The rest of it, once the target is free; positive: the volume is still in use elsewhere. */
 static int release(struct csi_cli *cli, const char *id, const char *staging, const char *doing,
 		   struct others *o, struct uc_err *err)
@@ -401,7 +492,9 @@ static int release(struct csi_cli *cli, const char *id, const char *staging, con
 	int r = 0;
 
 	/* Other drivers may unstage what is still published; ours refuses to. */
-	if (o->has_dev)
+	if (!o->has_dev)
+		r = uc_mount_each(note_staging, o, err);
+	if (r >= 0 && o->has_dev)
 		r = uc_mount_each(note_other, o, err);
 	if (r != 0)
 		return r;
@@ -434,6 +527,10 @@ int csi_cli_umount(struct csi_cli *cli, struct uc_err *err)
 	o.staging = staging;
 	if (r == 0)
 		r = unpublish(cli, id, target, doing, err);
+	/* What refuses the directory need not keep the volume: it is not there. */
+	if (r == -EPROTO && !o.is_mount &&
+	    (err->status == UC_GRPC_INVALID_ARGUMENT || err->status == UC_GRPC_FAILED_PRECONDITION))
+		r = 0;
 	if (r == 0)
 		r = release(cli, id, staging, doing, &o, err);
 	if (r >= 0) {

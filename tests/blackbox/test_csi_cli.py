@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from csi_util import MIB, SLOW, UNION_CSI
+from csi_util import MIB, SLOW, UNION_CSI, mounts_below
 
 
 def run(*args, endpoint=None, **kwargs):
@@ -65,6 +65,82 @@ def test_two_directories_of_one_volume(driver):
     assert "still in use" in driver.cli("volume", "umount", "v", a).stdout
     assert (b / "f").read_text() == "x"
     assert "still in use" not in driver.cli("volume", "umount", "v", b).stdout
+    driver.cli("volume", "delete", "v")
+
+
+BRANCHES = pytest.mark.parametrize("branches", ["1", "2"], ids=["plain", "union"])
+
+
+def nothing_is_up(driver, volume_id):
+    state = driver.state_of(volume_id)
+    return state["stage"]["phase"] == "none" and not state["publishes"] and not state["attachments"] and \
+        not mounts_below(driver.work)
+
+
+def what_is_up(driver, volume_id):
+    state = driver.state_of(volume_id)
+    return state["stage"], [p["target"] for p in state["publishes"] if p["done"]], state["attachments"]
+
+
+@BRANCHES
+@pytest.mark.parametrize("place", ["full", "file", "outside"])
+def test_a_mount_that_fails_leaves_the_volume_as_it_was(driver, branches, place):
+    where = {"full": driver.kubelet / "full", "file": driver.kubelet / "file",
+             "outside": driver.work / "outside" / "t"}[place]
+    if place == "file":
+        where.write_text("x")
+    elif place == "full":
+        where.mkdir()
+        (where / "x").write_text("")
+    driver.cli("volume", "create", "v", "--size=64Mi", f"--param=branches={branches}")
+    done = driver.cli("volume", "mount", "v", where, check=False)
+    assert done.returncode == 1 and str(where.name) in done.stderr and "undone" not in done.stderr
+    assert nothing_is_up(driver, "v")
+    driver.cli("volume", "umount", "v", where)  # nothing is to be done
+    assert nothing_is_up(driver, "v")
+    driver.cli("volume", "delete", "v")
+
+
+def test_a_second_mount_that_fails_leaves_the_first(driver):
+    driver.cli("volume", "create", "v", "--size=64Mi", "--param=branches=1")
+    mnt, full = driver.kubelet / "data", driver.kubelet / "full"
+    full.mkdir()
+    (full / "x").write_text("")
+    driver.cli("volume", "mount", "v", mnt)
+    before = what_is_up(driver, "v")
+    assert driver.cli("volume", "mount", "v", full, check=False).returncode == 1
+    assert driver.cli("volume", "mount", "v", driver.kubelet / "b", "--mount-flag=noatime",
+                      check=False).returncode == 1  # staged otherwise
+    assert what_is_up(driver, "v") == before and os.path.ismount(mnt)
+    assert "still in use" in driver.cli("volume", "umount", "v", full).stdout
+    assert what_is_up(driver, "v") == before and os.path.ismount(mnt)
+    driver.cli("volume", "umount", "v", mnt)
+    driver.cli("volume", "delete", "v")
+
+
+def test_a_mount_that_fails_leaves_what_kubelet_uses(driver):
+    volume_id, target = driver.bring_up("v", branches="1")
+    before = what_is_up(driver, "v")
+    assert driver.cli("volume", "mount", "v", driver.kubelet / "data", check=False).returncode == 1
+    assert what_is_up(driver, "v") == before and os.path.ismount(target)
+    driver.unpublish("v")
+    driver.unstage("v")
+    before = what_is_up(driver, "v")  # attached
+    assert driver.cli("volume", "mount", "v", driver.work / "outside" / "t", check=False).returncode == 1
+    assert what_is_up(driver, "v") == before and before[2]
+    driver.detach("v")
+    driver.delete(volume_id)
+
+
+@BRANCHES
+def test_a_directory_that_is_unmounted_by_hand_is_released(driver, branches):
+    mnt = driver.kubelet / "data"
+    driver.cli("volume", "create", "v", "--size=64Mi", f"--param=branches={branches}")
+    driver.cli("volume", "mount", "v", mnt)
+    subprocess.run(["umount", str(mnt)], check=True)
+    (mnt / "mine").write_text("x")
+    driver.cli("volume", "umount", "v", mnt)
+    assert nothing_is_up(driver, "v") and (mnt / "mine").read_text() == "x"
     driver.cli("volume", "delete", "v")
 
 
