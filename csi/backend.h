@@ -40,7 +40,9 @@ struct csi_create {
 struct csi_volume_info {
 	char id[UC_VOLUME_ID_SIZE];
 	uint64_t capacity; /* bytes */
-	char **node_ids;   /* where it is published; ended by NULL, or NULL; owned */
+	char fstype[16];
+	struct uc_params params; /* it was made with */
+	char **node_ids;         /* where it is published; ended by NULL, or NULL; owned */
 };
 
 /** csi_volume_info_done() - Release; a zeroed one is allowed */

@@ -331,12 +331,39 @@ static int confirm(struct uc_call *call, const Csi__V1__ValidateVolumeCapabiliti
 	return 0;
 }
 
-/* 0: all is supported; else @err says what is not. */
+static int check_filesystem(const Csi__V1__ValidateVolumeCapabilitiesRequest *q,
+			    const struct csi_volume_info *info, struct uc_err *err)
+{
+	for (size_t i = 0; i < q->n_volume_capabilities; i++) {
+		const char *asked = q->volume_capabilities[i]->mount->fs_type;
+
+		if (*asked && strcmp(asked, info->fstype) != 0)
+			return csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
+					"volume_capabilities ask for fs_type %s, but the volume "
+					"is made for %s",
+					asked, info->fstype);
+	}
+	return 0;
+}
+
+/* Our volumes have no context; that key is of the provisioner, which puts it into each. */
+static int check_context(const Csi__V1__ValidateVolumeCapabilitiesRequest *q, struct uc_err *err)
+{
+	for (size_t i = 0; i < q->n_volume_context; i++)
+		if (strcmp(q->volume_context[i]->key,
+			   "storage.kubernetes.io/csiProvisionerIdentity") != 0)
+			return csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
+					"volume_context `%s` is not the volume's",
+					UC_PRINTABLE(q->volume_context[i]->key));
+	return 0;
+}
+
+/* 0: the volume is all that is asked for; else @err says what it is not. */
 static int check_supported(struct uc_call *call,
-			   const Csi__V1__ValidateVolumeCapabilitiesRequest *q, struct uc_err *err)
+			   const Csi__V1__ValidateVolumeCapabilitiesRequest *q,
+			   const struct csi_volume_info *info, struct uc_err *err)
 {
 	struct uc_param *params = CSI_MAP(call, q, parameters);
-	struct uc_params ignored;
 	const char *fstype;
 	int r;
 
@@ -344,7 +371,11 @@ static int check_supported(struct uc_call *call,
 		return fail_memory(err);
 	r = check_capabilities(q->volume_capabilities, q->n_volume_capabilities, &fstype, err);
 	if (r == 0)
-		r = uc_params_parse(params, q->n_parameters, &ignored, err);
+		r = check_filesystem(q, info, err);
+	if (r == 0)
+		r = check_context(q, err);
+	if (r == 0)
+		r = uc_params_match(params, q->n_parameters, &info->params, err);
 	if (r == 0 && q->n_mutable_parameters)
 		r = csi_fail(err, UC_GRPC_INVALID_ARGUMENT,
 			     "mutable_parameters are not supported (`%s`)",
@@ -369,8 +400,8 @@ static int validate_capabilities(struct uc_call *call, const void *req, void *re
 		r = d->backend->ops->get(d->backend, q->volume_id, &info, &err);
 	if (r < 0)
 		return csi_end(call, &op, r, &err);
-	/* What is not supported is an answer here, not an error. */
-	if (check_supported(call, q, &err) < 0) {
+	/* What the volume is not is an answer here, not an error. */
+	if (check_supported(call, q, &info, &err) < 0) {
 		out->message = uc_call_strdup(call, err.msg);
 		r = out->message ? 0 : fail_memory(&err);
 	} else {

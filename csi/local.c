@@ -20,9 +20,10 @@ void csi_volume_info_done(struct csi_volume_info *info)
 
 int csi_local_info(const struct uc_volume *v, struct csi_volume_info *ret_info, struct uc_err *err)
 {
-	struct csi_volume_info info = { .capacity = v->capacity };
+	struct csi_volume_info info = { .capacity = v->capacity, .params = v->params };
 
 	snprintf(info.id, sizeof(info.id), "%s", v->id);
+	snprintf(info.fstype, sizeof(info.fstype), "%s", v->fstype);
 	for (size_t i = 0; i < v->n_attachments; i++)
 		if (uc_strv_push(&info.node_ids, v->attachments[i].node_id) < 0) {
 			csi_volume_info_done(&info);

@@ -59,12 +59,6 @@ static int plan(const struct csi_create *c, struct uc_split *ret_split, struct u
 	return csi_as(err, uc_split_plan(&q, ret_split, err), UC_GRPC_OUT_OF_RANGE);
 }
 
-static bool params_equal(const struct uc_params *a, const struct uc_params *b)
-{
-	return a->branches == b->branches && a->max_branch_size == b->max_branch_size &&
-	       a->policy == b->policy && a->min_free_space == b->min_free_space;
-}
-
 /* Whether a volume that exists is what is asked for. */
 static int check_same(const struct uc_volume *v, const struct csi_create *c, struct uc_err *err)
 {
@@ -82,7 +76,7 @@ static int check_same(const struct uc_volume *v, const struct csi_create *c, str
 		return csi_fail(err, UC_GRPC_ALREADY_EXISTS,
 				"volume `%s` exists with filesystem %s, not %s", v->id, v->fstype,
 				c->fstype);
-	if (!params_equal(&v->params, &c->params))
+	if (!uc_params_equal(&v->params, &c->params))
 		return csi_fail(err, UC_GRPC_ALREADY_EXISTS,
 				"volume `%s` exists with other parameters", v->id);
 	return 0;

@@ -86,24 +86,54 @@ static const struct {
 	{ "csi.storage.k8s.io/pv/name", ignore },
 };
 
+static int set(struct uc_params *p, const struct uc_param *param, struct uc_err *err)
+{
+	size_t k = 0;
+	int r;
+
+	while (k < ARRAY_SIZE(known) && strcmp(known[k].key, param->key) != 0)
+		k++;
+	if (k == ARRAY_SIZE(known))
+		return uc_fail_as(err, EINVAL, 0, "parameter `%s` is not known",
+				  UC_PRINTABLE(param->key));
+	r = known[k].set(p, param->value, err);
+	return r < 0 ? uc_wrap(err, -EINVAL, "parameter `%s`", param->key) : 0;
+}
+
 int uc_params_parse(const struct uc_param *list, size_t n, struct uc_params *ret_params,
 		    struct uc_err *err)
 {
 	struct uc_params p = { .branches = 2, .policy = UC_POLICY_MFS };
 
 	for (size_t i = 0; i < n; i++) {
-		size_t k = 0;
-		int r;
+		int r = set(&p, &list[i], err);
 
-		while (k < ARRAY_SIZE(known) && strcmp(known[k].key, list[i].key) != 0)
-			k++;
-		if (k == ARRAY_SIZE(known))
-			return uc_fail_as(err, EINVAL, 0, "parameter `%s` is not known",
-					  UC_PRINTABLE(list[i].key));
-		r = known[k].set(&p, list[i].value, err);
 		if (r < 0)
-			return uc_wrap(err, -EINVAL, "parameter `%s`", list[i].key);
+			return r;
 	}
 	*ret_params = p;
 	return 0;
+}
+
+int uc_params_match(const struct uc_param *list, size_t n, const struct uc_params *have,
+		    struct uc_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct uc_params p = *have;
+		int r = set(&p, &list[i], err);
+
+		if (r < 0)
+			return r;
+		if (!uc_params_equal(&p, have))
+			return uc_fail_as(err, EINVAL, 0,
+					  "parameter `%s`: the volume was not made with `%s`",
+					  list[i].key, UC_PRINTABLE(list[i].value));
+	}
+	return 0;
+}
+
+bool uc_params_equal(const struct uc_params *a, const struct uc_params *b)
+{
+	return a->branches == b->branches && a->max_branch_size == b->max_branch_size &&
+	       a->policy == b->policy && a->min_free_space == b->min_free_space;
 }

@@ -4,6 +4,7 @@
 /* The parameters of a StorageClass (or of `union-csi volume create --param`), and their defaults.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,3 +38,17 @@ struct uc_params {
  */
 int uc_params_parse(const struct uc_param *list, size_t n, struct uc_params *ret_params,
 		    struct uc_err *err);
+
+/**
+ * uc_params_match() - Whether a volume is what parameters ask for
+ * @list, @n:	As for uc_params_parse(); a key that is not there asks for nothing
+ * @have:	What the volume was made with
+ * @err:	Error detail that names the key and the value, or NULL
+ *
+ * Return: 0 or -EINVAL
+ */
+int uc_params_match(const struct uc_param *list, size_t n, const struct uc_params *have,
+		    struct uc_err *err);
+
+/** uc_params_equal() - Whether two volumes are made alike */
+bool uc_params_equal(const struct uc_params *a, const struct uc_params *b);

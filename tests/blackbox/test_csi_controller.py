@@ -263,14 +263,28 @@ def test_detaching_what_is_not_attached_is_fine(driver):
 # -- ValidateVolumeCapabilities
 
 
+PROVISIONERS = {"storage.kubernetes.io/csiProvisionerIdentity": "1-2-union"}
+
+
 def test_supported_capabilities_are_confirmed_with_what_was_asked(driver):
     driver.create("v")
     answer = driver.client.ValidateVolumeCapabilities(
         volume_id="v", volume_capabilities=[mount_capability(), mount_capability(MODE.SINGLE_NODE_MULTI_WRITER)],
-        volume_context={"a": "b"}, parameters={"branches": "2"})
+        volume_context=PROVISIONERS, parameters={"branches": "2"})
     assert len(answer.confirmed.volume_capabilities) == 2
-    assert dict(answer.confirmed.volume_context) == {"a": "b"}
+    assert dict(answer.confirmed.volume_context) == PROVISIONERS
     assert dict(answer.confirmed.parameters) == {"branches": "2"}
+    driver.delete("v")
+
+
+def test_what_a_volume_was_made_with_is_confirmed(make_driver):
+    driver = make_driver("--thin").start()
+    parameters = {"policy": "epmfs", "maxBranchSize": "400Mi", "minFreeSpace": "1Mi"}
+    driver.create("v", 700 * MIB, mount_capability(fs_type="xfs"), **parameters)
+    for fs_type in ("", "xfs"):
+        answer = driver.client.ValidateVolumeCapabilities(
+            volume_id="v", volume_capabilities=[mount_capability(fs_type=fs_type)], parameters=parameters)
+        assert answer.HasField("confirmed"), answer.message
     driver.delete("v")
 
 
@@ -278,11 +292,19 @@ def test_supported_capabilities_are_confirmed_with_what_was_asked(driver):
     dict(volume_capabilities=[block_capability()]),
     dict(volume_capabilities=[mount_capability(), mount_capability(MODE.MULTI_NODE_MULTI_WRITER)]),
     dict(volume_capabilities=[mount_capability()], parameters={"no": "such"}),
-], ids=["block", "mode", "parameter"])
-def test_unsupported_capabilities_are_not_confirmed_and_the_message_says_why(driver, fields):
+    dict(volume_capabilities=[mount_capability(), mount_capability(fs_type="xfs")]),
+    dict(volume_capabilities=[mount_capability()], parameters={"branches": "7"}),
+    dict(volume_capabilities=[mount_capability()], parameters={"policy": "epmfs"}),
+    dict(volume_capabilities=[mount_capability()], parameters={"maxBranchSize": "1Gi"}),
+    dict(volume_capabilities=[mount_capability()], parameters={"minFreeSpace": "1Gi"}),
+    dict(volume_capabilities=[mount_capability()], volume_context={"foreign": "b"}),
+    dict(volume_capabilities=[mount_capability()], mutable_parameters={"mutable": "b"}),
+], ids=["block", "MULTI_NODE_MULTI_WRITER", "no", "xfs", "branches", "policy", "maxBranchSize", "minFreeSpace",
+        "foreign", "mutable"])
+def test_what_a_volume_is_not_is_not_confirmed_and_the_message_says_why(driver, request, fields):
     driver.create("v")
     answer = driver.client.ValidateVolumeCapabilities(volume_id="v", **fields)
-    assert not answer.HasField("confirmed") and answer.message
+    assert not answer.HasField("confirmed") and request.node.callspec.id in answer.message, answer.message
     driver.delete("v")
 
 

@@ -71,7 +71,11 @@ static int answer(struct uc_err *err)
 
 static void fill_info(struct csi_volume_info *info, const char *id)
 {
-	*info = (struct csi_volume_info){ .capacity = 1 << 30 };
+	*info = (struct csi_volume_info){
+		.capacity = 1 << 30,
+		.fstype = "ext4",
+		.params = { .branches = 3 },
+	};
 	snprintf(info->id, sizeof(info->id), "%s", id);
 	uc_strv_push(&info->node_ids, "node-1");
 }
@@ -612,7 +616,7 @@ static void supported_capabilities_are_confirmed_as_they_were_asked(void **state
 	csi__v1__validate_volume_capabilities_response__init(&resp);
 	csi__v1__validate_volume_capabilities_request__volume_context_entry__init(&context);
 	csi__v1__validate_volume_capabilities_request__parameters_entry__init(&param);
-	context.key = text("c");
+	context.key = text("storage.kubernetes.io/csiProvisionerIdentity");
 	context.value = text("d");
 	param.key = text("branches");
 	param.value = text("3");
@@ -629,7 +633,7 @@ static void supported_capabilities_are_confirmed_as_they_were_asked(void **state
 	assert_int_equal(resp.confirmed->n_volume_capabilities, 2);
 	assert_ptr_equal(resp.confirmed->volume_capabilities[0], &capability);
 	assert_int_equal(resp.confirmed->n_volume_context, 1);
-	assert_string_equal(resp.confirmed->volume_context[0]->key, "c");
+	assert_string_equal(resp.confirmed->volume_context[0]->key, context.key);
 	assert_string_equal(resp.confirmed->volume_context[0]->value, "d");
 	assert_int_equal(resp.confirmed->n_parameters, 1);
 	assert_string_equal(resp.confirmed->parameters[0]->key, "branches");

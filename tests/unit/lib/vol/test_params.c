@@ -166,6 +166,46 @@ static void a_value_that_does_not_fit_is_refused_with_its_key(void **state)
 	}
 }
 
+static void a_volume_is_compared_with_what_is_asked_for(void **state)
+{
+	static const struct uc_params have = {
+		.branches = 3,
+		.max_branch_size = 64 * UC_MIB,
+		.policy = UC_POLICY_EPMFS,
+		.min_free_space = UC_MIB,
+	};
+	static const struct {
+		struct uc_param param;
+		const char *reason; /* NULL: it matches */
+	} rows[] = {
+		{ { "branches", "3" }, NULL },
+		{ { "branches", "2" }, "parameter `branches`: the volume was not made with `2`" },
+		{ { "branches", "none" }, "parameter `branches`" },
+		{ { "maxBranchSize", "64Mi" }, NULL },
+		{ { "maxBranchSize", "67108864" }, NULL },
+		{ { "maxBranchSize", "1Gi" }, "not made with `1Gi`" },
+		{ { "policy", "epmfs" }, NULL },
+		{ { "policy", "mfs" }, "not made with `mfs`" },
+		{ { "minFreeSpace", "1Mi" }, NULL },
+		{ { "minFreeSpace", "0" }, "not made with `0`" },
+		{ { "layout", "union" }, NULL },
+		{ { "layout", "striped" }, "parameter `layout`" },
+		{ { "csi.storage.k8s.io/pv/name", "x" }, NULL },
+		{ { "brunches", "3" }, "parameter `brunches` is not known" },
+	};
+
+	(void)state;
+	assert_int_equal(uc_params_match(NULL, 0, &have, NULL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct uc_err err = { 0 };
+		int r = uc_params_match(&rows[i].param, 1, &have, &err);
+
+		assert_int_equal(r, rows[i].reason ? -EINVAL : 0);
+		if (rows[i].reason && !strstr(err.msg, rows[i].reason))
+			fail_msg("`%s` lacks `%s`", err.msg, rows[i].reason);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +216,7 @@ int main(void)
 		cmocka_unit_test(of_a_key_that_comes_twice_the_last_counts),
 		cmocka_unit_test(a_key_that_is_not_known_is_refused_by_name),
 		cmocka_unit_test(a_value_that_does_not_fit_is_refused_with_its_key),
+		cmocka_unit_test(a_volume_is_compared_with_what_is_asked_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
