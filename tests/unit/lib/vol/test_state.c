@@ -166,6 +166,23 @@ static void the_largest_numbers_are_read_back(void **state)
 	assert_int_equal(r.params.min_free_space, INT64_MAX);
 }
 
+static void an_inode_may_have_any_number(void **state)
+{
+	static const uint64_t rows[] = { (uint64_t)INT64_MAX + 1, UINT64_MAX };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		cleanup_volume struct uc_volume v = make_full_volume("v1"), r = { .n_branches = 0 };
+		cleanup_json json_t *o = NULL;
+
+		v.branches[0].file_dev = v.branches[0].file_ino = rows[i];
+		o = uc_volume_to_json(&v);
+		assert_int_equal(uc_volume_from_json(o, &r, NULL), 0);
+		assert_true(r.branches[0].file_dev == rows[i]);
+		assert_true(r.branches[0].file_ino == rows[i]);
+	}
+}
+
 static void a_volume_that_is_not_staged_needs_no_stage(void **state)
 {
 	cleanup_volume struct uc_volume v = make_volume("v1", 1), r = { .n_branches = 0 };
@@ -345,6 +362,10 @@ static void values_of_a_branch_that_mean_nothing_are_refused(void **state)
 		{ "format", "\"maybe\"", "`format` is `maybe`" },
 		{ "size", "-1", "`size` is -1" },
 		{ "fileIno", "-1", "`fileIno` is -1" },
+		{ "fileIno", "\"-1\"", "`fileIno` is `-1`, not a number" },
+		{ "fileIno", "\"\"", "`fileIno` is ``, not a number" },
+		{ "fileDev", "\"18446744073709551616\"", "not a number" },
+		{ "fileDev", "1.5", "`fileDev` is" },
 	};
 
 	(void)state;
@@ -542,6 +563,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_is_read_back),
+		cmocka_unit_test(an_inode_may_have_any_number),
 		cmocka_unit_test(every_phase_and_format_is_read_back),
 		cmocka_unit_test(the_largest_numbers_are_read_back),
 		cmocka_unit_test(a_volume_that_is_not_staged_needs_no_stage),
