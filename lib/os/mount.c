@@ -69,9 +69,44 @@ static bool is_sb_flag(const char *name)
 	return false;
 }
 
+/* A value may be quoted, for its commas: kubelet's context="…". */
+static char *unquote(const char *value)
+{
+	size_t n = strlen(value);
+
+	return n >= 2 && value[0] == '"' && value[n - 1] == '"' ? strndup(value + 1, n - 2)
+								: strdup(value);
+}
+
+/* Options of ext4, xfs and btrfs that would stop the machine, or use another device of it. */
+static const struct {
+	const char *name, *value; /* NULL: any */
+} forbidden[] = {
+	{ "errors", "panic" },    { "fatal_errors", "panic" }, { "journal_dev", NULL },
+	{ "journal_path", NULL }, { "logdev", NULL },          { "rtdev", NULL },
+	{ "device", NULL },
+};
+
+/* Positive: it is; or -ENOMEM. */
+static int is_forbidden(const char *name, const char *whole)
+{
+	const char *eq = strchr(whole, '=');
+	cleanup_free char *value = unquote(eq ? eq + 1 : "");
+
+	if (!value)
+		return -ENOMEM;
+	for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++)
+		if (strcmp(forbidden[i].name, name) == 0 &&
+		    (!forbidden[i].value || strcmp(forbidden[i].value, value) == 0))
+			return 1;
+	return 0;
+}
+
 static int take_option(struct uc_mount_opts *opts, const char *name, const char *whole,
 		       struct uc_err *err)
 {
+	int r;
+
 	for (size_t i = 0; i < ARRAY_SIZE(attrs); i++) {
 		if (strcmp(attrs[i].name, name) != 0 || strcmp(name, whole) != 0)
 			continue;
@@ -79,7 +114,10 @@ static int take_option(struct uc_mount_opts *opts, const char *name, const char 
 		opts->attr_clr = (opts->attr_clr & ~attrs[i].set) | attrs[i].clr;
 		return 0;
 	}
-	if (is_in_map(name, MNT_USERSPACE_MAP) || strcmp(name, "move") == 0 ||
+	r = is_forbidden(name, whole);
+	if (r < 0)
+		return uc_fail(err, ENOMEM, "mount option `%s`", UC_PRINTABLE(whole));
+	if (r > 0 || is_in_map(name, MNT_USERSPACE_MAP) || strcmp(name, "move") == 0 ||
 	    (is_in_map(name, MNT_LINUX_MAP) && !is_sb_flag(name)))
 		return uc_fail_as(err, EINVAL, 0, "mount option `%s` is not allowed",
 				  UC_PRINTABLE(whole));
@@ -152,15 +190,6 @@ static int fail_context(struct uc_err *err, int num, int fs_fd, const char *what
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	return uc_fail(err, num, "%s: %s", what, UC_PRINTABLE(text + 2));
-}
-
-/* A value may be quoted, for its commas: kubelet's context="…". */
-static char *unquote(const char *value)
-{
-	size_t n = strlen(value);
-
-	return n >= 2 && value[0] == '"' && value[n - 1] == '"' ? strndup(value + 1, n - 2)
-								: strdup(value);
 }
 
 static int configure(int fs_fd, const char *option, struct uc_err *err)

@@ -37,7 +37,8 @@ enum uc_mount_attr {
  * @err:	Error detail, or NULL
  *
  * Options that only user space knows (_netdev, nofail, user, x-*, …), those that turn a mount
- * into something else (bind, remount, move, propagation), and loop devices are refused by name.
+ * into something else (bind, remount, move, propagation), loop devices, and what would stop the
+ * machine (errors=panic) or use a further device of it (journal_dev, …) are refused by name.
  *
  * Return: 0, -EINVAL or -ENOMEM
  */

@@ -169,6 +169,20 @@ def test_options_of_the_filesystem_reach_it(driver, branches):
     driver.take_down(volume_id)
 
 
+def test_an_option_that_could_stop_the_machine_is_refused_by_name(driver):
+    driver.create("v", branches="1")
+    driver.attach("v")
+    for flag, named in (("errors=panic", "errors=panic"), ("noatime,errors=panic,discard", "errors=panic"),
+                        ('errors="panic"', "panic"), ("journal_dev=2049", "journal_dev"),
+                        ("journal_path=/dev/sda", "journal_path")):
+        code, text = status_of(driver.stage, "v", mount_capability(flags=[flag]))
+        assert code == CODE.INVALID_ARGUMENT and named in text, text
+        code, text = status_of(driver.create, "w", capability=mount_capability(flags=[flag]))
+        assert code == CODE.INVALID_ARGUMENT and named in text, text
+    driver.detach("v")
+    driver.delete("v")
+
+
 @KINDS
 def test_an_option_that_the_filesystem_does_not_know_fails_by_name_and_leaves_nothing(driver, branches):
     driver.create("v", branches=branches)

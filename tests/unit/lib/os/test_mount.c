@@ -296,6 +296,15 @@ static void options_of_user_space_and_of_other_operations_are_refused_by_name(vo
 		"noiversion",
 		"norelatime",
 		"nostrictatime",
+		/* what would stop the machine, or use another device of it */
+		"errors=panic",
+		"errors=\"panic\"",
+		"fatal_errors=panic",
+		"journal_dev=2049",
+		"journal_path=/dev/sda1",
+		"logdev=/dev/sda1",
+		"rtdev=/dev/sda1",
+		"device=/dev/sda1",
 		/* a flag takes no value */
 		"ro=recursive",
 		"rw=1",
