@@ -2,6 +2,7 @@
 
 /* CSI's Node service: requests checked, then passed to the node's half. */
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "csi/driver.h"
@@ -28,6 +29,28 @@ static int check_path(const char *field, const char *path, struct uc_err *err)
 	return 0;
 }
 
+/* Before anything is done: that the filesystem would refuse an option is the caller's mistake. */
+static int check_options(const struct csi_driver *d, const char *id, const struct csi_capability *c,
+			 struct uc_err *err)
+{
+	cleanup_volume_info struct csi_volume_info info = { .capacity = 0 };
+	struct uc_mount_opts opts = { .fs = NULL };
+	int r;
+
+	if (!c->mount_flags)
+		return 0;
+	r = d->backend->ops->get(d->backend, id, &info, err);
+	if (r == 0)
+		r = uc_mount_opts_parse(c->mount_flags, &opts, err);
+	if (r < 0)
+		return r;
+	r = uc_mount_opts_check(&opts, info.fstype, err);
+	uc_mount_opts_done(&opts);
+	if (r < 0)
+		uc_wrap(err, r, "volume_capability: mount_flags");
+	return r == -EINVAL ? csi_as(err, r, UC_GRPC_INVALID_ARGUMENT) : r;
+}
+
 static int stage(struct uc_call *call, const void *req, void *resp)
 {
 	struct csi_driver *d = uc_call_data(call);
@@ -48,6 +71,8 @@ static int stage(struct uc_call *call, const void *req, void *resp)
 		r = check_path("staging_target_path", q->staging_target_path, &err);
 	if (r == 0)
 		r = csi_capability_parse(q->volume_capability, "volume_capability", &c, &err);
+	if (r == 0)
+		r = check_options(d, q->volume_id, &c, &err);
 	if (r == 0)
 		r = csi_node_stage(&d->node, &op, &s, &err);
 	return csi_end(call, &op, r, &err);

@@ -213,6 +213,21 @@ static int configure(int fs_fd, const char *option, struct uc_err *err)
 	return fail_context(err, r, fs_fd, what);
 }
 
+int uc_mount_opts_check(const struct uc_mount_opts *opts, const char *fstype, struct uc_err *err)
+{
+	cleanup_fd int fs_fd = -1;
+	int r = 0;
+
+	if (!opts->fs)
+		return 0;
+	fs_fd = fsopen(fstype, FSOPEN_CLOEXEC);
+	if (fs_fd < 0)
+		return uc_fail(err, errno, "filesystem `%s`", fstype);
+	for (char **o = opts->fs; *o && r == 0; o++)
+		r = configure(fs_fd, *o, err);
+	return r;
+}
+
 int uc_mount_fs(const char *fstype, const char *subtype, const char *source,
 		const struct uc_mount_opts *opts, bool read_only, int *ret_fd, struct uc_err *err)
 {

@@ -44,6 +44,16 @@ enum uc_mount_attr {
  */
 int uc_mount_opts_parse(char *const *flags, struct uc_mount_opts *ret_opts, struct uc_err *err);
 
+/**
+ * uc_mount_opts_check() - Ask the kernel whether a filesystem knows options, mounting nothing
+ * @opts:	From uc_mount_opts_parse()
+ * @fstype:	"ext4", …
+ * @err:	Error detail that names the option, or NULL
+ *
+ * Return: 0, -EINVAL, or another negative errno where the kernel cannot be asked
+ */
+int uc_mount_opts_check(const struct uc_mount_opts *opts, const char *fstype, struct uc_err *err);
+
 /** uc_mount_opts_done() - Release what uc_mount_opts_parse() gave; zeroed options are allowed */
 void uc_mount_opts_done(struct uc_mount_opts *opts);
 

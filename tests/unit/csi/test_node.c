@@ -56,6 +56,7 @@ static struct {
 	int access_mode;
 	bool read_only;
 	uint64_t inodes;
+	int options_result; /* of the kernel */
 } n;
 
 static int answer(const char *what, const char *id, const char *path, struct uc_err *err)
@@ -138,7 +139,33 @@ int __wrap_csi_node_stats(struct csi_node *node, const struct csi_op *op, const 
 
 /* -------------------------------------------------------------------------------- a call */
 
+static int get(struct csi_backend *b, const char *id, struct csi_volume_info *ret_info,
+	       struct uc_err *err)
+{
+	(void)b;
+	(void)id;
+	if (n.refuses)
+		return csi_fail(err, n.refuses, "the backend refuses");
+	snprintf(ret_info->fstype, sizeof(ret_info->fstype), "ext4");
+	return 0;
+}
+
+int __wrap_uc_mount_opts_check(const struct uc_mount_opts *opts, const char *fstype,
+			       struct uc_err *err);
+int __wrap_uc_mount_opts_check(const struct uc_mount_opts *opts, const char *fstype,
+			       struct uc_err *err)
+{
+	assert_string_equal(fstype, "ext4");
+	return n.options_result < 0
+		       ? uc_fail(err, -n.options_result, "mount option `%s`", opts->fs[0])
+		       : 0;
+}
+
+static const struct csi_backend_ops ops = { .get = get };
+static struct csi_backend backend = { .ops = &ops };
+
 static struct csi_driver driver = {
+	.backend = &backend,
 	.name = "d",
 	.node_id = "node-1",
 	.topology_key = "topology.d/node",
@@ -437,11 +464,32 @@ static void a_lack_of_memory_is_told(void **state)
 	}
 }
 
+static void an_option_that_the_filesystem_does_not_know_is_the_callers_mistake(void **state)
+{
+	char *flags[] = { text("noatime"), text("discrad") };
+
+	(void)state;
+	mount_volume.mount_flags = flags;
+	mount_volume.n_mount_flags = 2;
+	n.options_result = -EINVAL;
+	assert_int_equal(run_with(0, "v1", "/stage"), UC_GRPC_INVALID_ARGUMENT);
+	assert_non_null(strstr(call.message, "mount_flags: mount option `discrad`"));
+	n.options_result = -EPERM;
+	assert_int_equal(run_with(0, "v1", "/stage"), UC_GRPC_INTERNAL);
+	assert_int_equal(n.calls, 0);
+	n.options_result = 0;
+	assert_int_equal(run_with(0, "v1", "/stage"), UC_GRPC_OK);
+	n.refuses = UC_GRPC_NOT_FOUND;
+	assert_int_equal(run_with(0, "v1", "/stage"), UC_GRPC_NOT_FOUND);
+	assert_int_equal(n.calls, 1);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(a_request_that_is_right_is_passed_on),
+		T(an_option_that_the_filesystem_does_not_know_is_the_callers_mistake),
 		T(what_is_missing_is_named),
 		T(a_publish_needs_its_staging_path),
 		T(what_the_node_refuses_is_told),

@@ -412,6 +412,31 @@ static void a_mount_that_fails_leaves_no_descriptor_and_says_which_step(void **s
 	uc_mount_opts_done(&opts);
 }
 
+static void a_filesystem_is_asked_for_its_options_and_not_mounted(void **state)
+{
+	struct uc_mount_opts opts = { 0 };
+	struct uc_err err = { 0 };
+	size_t fds = open_fds();
+
+	(void)state;
+	arm(0);
+	assert_int_equal(uc_mount_opts_check(&opts, "ext4", NULL), 0);
+	assert_string_equal(trace, "");
+	assert_int_equal(uc_mount_opts_parse(STRV("key=value,noatime,flag"), &opts, NULL), 0);
+	assert_int_equal(uc_mount_opts_check(&opts, "ext4", NULL), 0);
+	assert_string_equal(trace, "fsopen ext4; key=value; flag; ");
+	for (unsigned n = 1; n <= 3; n++) {
+		arm(n);
+		assert_int_equal(uc_mount_opts_check(&opts, "ext4", &err), -EPERM);
+		assert_non_null(strstr(err.msg, n == 1   ? "filesystem `ext4`"
+						: n == 2 ? "mount option `key=value`"
+							 : "mount option `flag`"));
+	}
+	arm(0);
+	uc_mount_opts_done(&opts);
+	assert_int_equal(open_fds(), fds);
+}
+
 static void the_filesystems_own_words_are_in_the_error_on_one_line(void **state)
 {
 	static const struct {
@@ -600,6 +625,7 @@ int main(void)
 #define T(test) cmocka_unit_test_setup_teardown(test, disarm, disarm)
 	const struct CMUnitTest tests[] = {
 		T(generic_flags_are_attributes_of_the_mount),
+		T(a_filesystem_is_asked_for_its_options_and_not_mounted),
 		T(what_only_the_filesystem_knows_is_passed_on_as_it_is),
 		T(flags_of_every_superblock_go_to_the_filesystem),
 		T(no_options_at_all_are_fine),
