@@ -183,6 +183,9 @@ static int open_image(struct csi_local *l, const struct uc_volume *v, size_t i, 
 		return pool_fd;
 	csi_branch_name(name, v->id, i, CSI_IMAGE);
 	fd = openat(pool_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 && errno == ENOENT)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "`%s` is missing in its pool",
+				name);
 	if (fd < 0 || fstat(fd, ret_st) < 0)
 		return uc_fail(err, errno, "open `%s`", name);
 	if (!S_ISREG(ret_st->st_mode) || (uint64_t)ret_st->st_size != v->branches[i].size)

@@ -7,7 +7,7 @@ import subprocess
 import grpc
 import pytest
 
-from csi_util import MIB, leftovers, status_of
+from csi_util import MIB, leftovers, loops_below, status_of
 
 CODE = grpc.StatusCode
 
@@ -239,6 +239,22 @@ def test_a_device_that_carries_anything_is_never_formatted(driver):
     assert code == CODE.FAILED_PRECONDITION and "dos" in text
     with open(image, "r+b") as f:
         f.write(b"\0" * 4096)
+    driver.stage("v")
+    driver.unstage("v")
+    driver.detach("v")
+    driver.delete("v")
+
+
+@pytest.mark.parametrize("branches", ["1", "2"], ids=["plain", "union"])
+def test_a_branch_whose_file_is_missing_is_named_and_used_again_when_it_is_back(driver, branches):
+    driver.create("v", branches=branches)
+    driver.attach("v")
+    image = driver.branch_files("v")[-1]
+    image.rename(driver.work / "away")
+    code, text = stage_error(driver)
+    assert code == CODE.FAILED_PRECONDITION and image.name in text and "missing" in text, text
+    assert driver.state_of("v")["stage"]["phase"] == "none" and loops_below(driver.work) == []
+    (driver.work / "away").rename(image)
     driver.stage("v")
     driver.unstage("v")
     driver.detach("v")

@@ -370,7 +370,8 @@ static void a_file_that_is_not_the_branch_is_not_attached(void **state)
 	assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
 	assert_non_null(strstr(err.msg, "`v1.1.img` is not a file of 16777216 bytes"));
 	unlink("p1/v1.1.img");
-	assert_int_equal(csi_branch_attach(local, &volume, 1, &found, &err), -ENOENT);
+	assert_int_equal(csi_branch_attach(local, &volume, 1, &found, &err), -EPERM);
+	assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
 	assert_int_equal(symlink("../p0/v1.0.img", "p1/v1.1.img"), 0);
 	assert_int_equal(csi_branch_attach(local, &volume, 1, &found, &err), -ELOOP);
 	unlink("p1/.union-csi-pool");
