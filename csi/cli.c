@@ -207,6 +207,11 @@ static int parse(struct csi_cli *cli, int argc, char **argv, const struct comman
 			return uc_fail_as(err, EINVAL, 0, "%s has no option --%s",
 					  (*ret_command)->name,
 					  options[opt - OPT_ENDPOINT + 1].name);
+	if (!csi_endpoint_path(cli->endpoint))
+		return uc_fail_as(
+			err, EINVAL, 0,
+			"--endpoint (CSI_ENDPOINT) `%s` is not of the form unix:///absolute/path",
+			UC_PRINTABLE(cli->endpoint));
 	return 0;
 }
 

@@ -188,6 +188,14 @@ def test_a_wrong_command_line_is_explained_with_exit_status_2(driver, args, word
     assert done.returncode == 2 and word in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("endpoint", ["foo", "unix:foo", "unix://foo", "tcp://x", "unix:///", "./csi.sock", ""])
+def test_an_endpoint_that_the_driver_would_refuse_is_refused(driver, endpoint):
+    for done in (run("list", f"--endpoint={endpoint}", cwd=driver.run),
+                 subprocess.run([str(UNION_CSI), "volume", "list"], env={**os.environ, "CSI_ENDPOINT": endpoint},
+                                cwd=driver.run, text=True, capture_output=True, timeout=60 * SLOW)):
+        assert done.returncode == 2 and "CSI_ENDPOINT" in done.stderr and f"`{endpoint}`" in done.stderr, done.stderr
+
+
 def test_help_is_printed():
     assert "create NAME" in run("--help").stdout
 
