@@ -82,6 +82,8 @@ static int look_at_merged(int dir_fd, struct uc_mount_info *ret_info, struct uc_
 	if (!is_root)
 		return 0;
 	r = uc_mount_info_get(fd, &info, err);
+	if (r == -ENOENT) /* unmounted in this very moment */
+		return 0;
 	if (r < 0)
 		return r;
 	*ret_info = info;

@@ -150,8 +150,10 @@ static void undo(struct csi_node *n, const struct csi_op *op, struct uc_volume_l
 }
 
 int csi_node_publish(struct csi_node *n, const struct csi_op *op,
-		     const struct csi_publish_request *q, struct uc_err *err)
+		     const struct csi_publish_request *request, struct uc_err *err)
 {
+	struct csi_publish_request canonical = *request, *q = &canonical;
+	cleanup_free char *target = NULL, *staging = NULL;
 	cleanup_volume_lock struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
 	cleanup_volume struct uc_volume v = { .n_branches = 0 };
 	cleanup_target struct csi_target t = CSI_TARGET_INIT;
@@ -159,7 +161,12 @@ int csi_node_publish(struct csi_node *n, const struct csi_op *op,
 	bool was_done;
 	int r;
 
-	r = csi_target_check(&n->roots, "target_path", q->target, err);
+	r = csi_target_check(&n->roots, "target_path", request->target, &target, err);
+	if (r == 0)
+		r = csi_target_check(&n->roots, "staging_target_path", request->staging_path,
+				     &staging, err);
+	canonical.target = target;
+	canonical.staging_path = staging;
 	if (r == 0)
 		r = csi_node_lock(n, q->id, &lock, &v, err);
 	if (r < 0)
@@ -219,14 +226,15 @@ static int unpublish_unknown(struct csi_node *n, const char *id, const char *tar
 }
 
 int csi_node_unpublish(struct csi_node *n, const struct csi_op *op, const char *id,
-		       const char *target, struct uc_err *err)
+		       const char *given, struct uc_err *err)
 {
+	cleanup_free char *target = NULL;
 	cleanup_volume_lock struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
 	cleanup_volume struct uc_volume v = { .n_branches = 0 };
 	struct uc_publish *p;
 	int r;
 
-	r = csi_target_check(&n->roots, "target_path", target, err);
+	r = csi_target_check(&n->roots, "target_path", given, &target, err);
 	if (r == 0)
 		r = csi_node_lock(n, id, &lock, &v, err);
 	if (r == -ENOENT)
@@ -254,9 +262,11 @@ enum {
 	STATFS_MS = 5000,
 };
 
-int csi_node_stats(struct csi_node *n, const struct csi_op *op, const char *id, const char *path,
+int csi_node_stats(struct csi_node *n, const struct csi_op *op, const char *id, const char *given,
 		   struct uc_statfs *ret, struct uc_err *err)
 {
+	cleanup_free char *canonical = NULL;
+	const char *path = given; /* what is not a path of ours is nowhere */
 	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
 	cleanup_volume struct uc_volume v = { .n_branches = 0 };
 	cleanup_target struct csi_target t = CSI_TARGET_INIT;
@@ -269,6 +279,8 @@ int csi_node_stats(struct csi_node *n, const struct csi_op *op, const char *id, 
 	r = uc_volume_load(n->store, id, &v, err);
 	if (r < 0)
 		return r == -ENOENT ? csi_as(err, r, UC_GRPC_NOT_FOUND) : r;
+	if (csi_target_check(&n->roots, "volume_path", given, &canonical, NULL) == 0)
+		path = canonical;
 	if (!uc_volume_find_publish(&v, path) &&
 	    !(v.stage.phase == UC_STAGE_STAGED && strcmp(v.stage.path, path) == 0))
 		return csi_fail(err, UC_GRPC_NOT_FOUND, "volume `%s` is not at volume_path `%s`",

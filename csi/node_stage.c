@@ -284,14 +284,17 @@ static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volu
 	return r < 0 ? r : 1;
 }
 
-int csi_node_stage(struct csi_node *n, const struct csi_op *op, const struct csi_stage_request *q,
-		   struct uc_err *err)
+int csi_node_stage(struct csi_node *n, const struct csi_op *op,
+		   const struct csi_stage_request *request, struct uc_err *err)
 {
 	cleanup_volume_lock struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
 	cleanup_volume struct uc_volume v = { .n_branches = 0 };
+	struct csi_stage_request canonical = *request, *q = &canonical;
+	cleanup_free char *path = NULL;
 	int r;
 
-	r = csi_target_check(&n->roots, "staging_target_path", q->path, err);
+	r = csi_target_check(&n->roots, "staging_target_path", request->path, &path, err);
+	canonical.path = path;
 	if (r == 0)
 		r = csi_node_lock(n, q->id, &lock, &v, err);
 	if (r == 0)
@@ -369,14 +372,15 @@ static int unstage_unrecorded(struct csi_node *n, const struct uc_volume *v, con
 	return r == -ENOENT ? 0 : r;
 }
 
-int csi_node_unstage(struct csi_node *n, const struct csi_op *op, const char *id, const char *path,
+int csi_node_unstage(struct csi_node *n, const struct csi_op *op, const char *id, const char *given,
 		     struct uc_err *err)
 {
+	cleanup_free char *path = NULL;
 	cleanup_volume_lock struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
 	cleanup_volume struct uc_volume v = { .n_branches = 0 };
 	int r;
 
-	r = csi_target_check(&n->roots, "staging_target_path", path, err);
+	r = csi_target_check(&n->roots, "staging_target_path", given, &path, err);
 	if (r < 0)
 		return r;
 	r = csi_node_lock(n, id, &lock, &v, err);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -108,7 +109,7 @@ static int find_root(const struct csi_roots *roots, const char *field, const cha
 
 /* @ret_root_fd is -1 for a root that is missing. */
 static int resolve(const struct csi_roots *roots, const char *field, const char *path,
-		   int *ret_root_fd, char **ret_rel, struct uc_err *err)
+		   int *ret_root_fd, const char **ret_root_path, char **ret_rel, struct uc_err *err)
 {
 	struct uc_root *root = NULL;
 	int r;
@@ -120,6 +121,8 @@ static int resolve(const struct csi_roots *roots, const char *field, const char 
 		return r;
 	pthread_mutex_lock(&roots_lock);
 	r = find_root(roots, field, path, &root, ret_rel, err);
+	if (r == 0)
+		*ret_root_path = root->path;
 	if (r == 0 && root->fd >= 0) {
 		*ret_root_fd = fcntl(root->fd, F_DUPFD_CLOEXEC, 0);
 		if (*ret_root_fd < 0)
@@ -130,12 +133,20 @@ static int resolve(const struct csi_roots *roots, const char *field, const char 
 }
 
 int csi_target_check(const struct csi_roots *roots, const char *field, const char *path,
-		     struct uc_err *err)
+		     char **ret_path, struct uc_err *err)
 {
 	cleanup_free char *rel = NULL;
+	const char *root_path = NULL;
 	cleanup_fd int root = -1;
+	int r;
 
-	return resolve(roots, field, path, &root, &rel, err);
+	r = resolve(roots, field, path, &root, &root_path, &rel, err);
+	if (r == 0 &&
+	    asprintf(ret_path, "%s/%s", uc_streq(root_path, "/") ? "" : root_path, rel) < 0) {
+		*ret_path = NULL;
+		r = uc_fail(err, ENOMEM, "%s", field);
+	}
+	return r;
 }
 
 static int fail_parent(int r, const char *field, const char *path, struct uc_err *err)
@@ -161,11 +172,12 @@ int csi_target_open(const struct csi_roots *roots, const char *field, const char
 		    struct csi_target *ret_target, struct uc_err *err)
 {
 	cleanup_free char *rel = NULL;
+	const char *root_path = NULL;
 	cleanup_fd int root = -1;
 	const char *name;
 	int r;
 
-	r = resolve(roots, field, path, &root, &rel, err);
+	r = resolve(roots, field, path, &root, &root_path, &rel, err);
 	if (r < 0)
 		return r;
 	r = root < 0 ? -ENOENT : uc_open_parent_beneath(root, rel, &name);
@@ -199,6 +211,8 @@ static int look_fd(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
 	if (!is_root)
 		return 0;
 	r = uc_mount_info_get(fd, ret_info, err);
+	if (r == -ENOENT) /* unmounted in this very moment */
+		return 0;
 	return r < 0 ? r : 1;
 }
 
@@ -250,7 +264,7 @@ static int is_current(const struct uc_mount_info *info, int source_fd, uint64_t 
 	int r = uc_mount_info_get(source_fd, &source, err);
 
 	if (r < 0)
-		return r;
+		return r == -ENOENT ? csi_as(err, r, UC_GRPC_FAILED_PRECONDITION) : r;
 	return info->dev == source.dev && (info->read_only || !(attr_set & UC_MOUNT_RDONLY));
 }
 

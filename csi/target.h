@@ -67,9 +67,11 @@ int csi_target_open(const struct csi_roots *roots, const char *field, const char
 /**
  * csi_target_check() - The lexical half of csi_target_open(): for requests that are refused before
  * anything is done
+ * @ret_path:	The path in its one spelling, for what is recorded and compared: below the root as it
+ * was configured, without "//" and a trailing "/" (owned by the caller)
  */
 int csi_target_check(const struct csi_roots *roots, const char *field, const char *path,
-		     struct uc_err *err);
+		     char **ret_path, struct uc_err *err);
 
 /**
  * csi_target_mount() - Have a clone of a mount at a target

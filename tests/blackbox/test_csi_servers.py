@@ -216,3 +216,21 @@ def test_format_that_takes_its_time_is_waited_for(make_driver, work):
     driver.unstage(volume_id)
     driver.detach(volume_id)
     driver.delete(volume_id)
+
+
+def test_path_is_the_same_however_it_is_spelled(driver):
+    volume_id = driver.create("v").volume_id
+    driver.attach(volume_id)
+    single = mount_capability(MODE.SINGLE_NODE_SINGLE_WRITER)
+    driver.staging(volume_id).mkdir(parents=True)
+    driver.target(volume_id).parent.mkdir(parents=True)
+    staging, target = f"{driver.kubelet}//staging/v/", f"{driver.kubelet}/targets//v/t/"
+    driver.client.NodeStageVolume(volume_id=volume_id, staging_target_path=staging, volume_capability=single)
+    for path in (target, str(driver.target(volume_id))):
+        driver.client.NodePublishVolume(volume_id=volume_id, staging_target_path=str(driver.staging(volume_id)),
+                                        target_path=path, volume_capability=single)
+        driver.client.NodeGetVolumeStats(volume_id=volume_id, volume_path=target)
+    driver.unpublish(volume_id)
+    driver.client.NodePublishVolume(volume_id=volume_id, staging_target_path=staging,
+                                    target_path=str(driver.target(volume_id, "other")), volume_capability=single)
+    driver.take_down(volume_id, ("other",))

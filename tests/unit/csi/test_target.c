@@ -102,9 +102,14 @@ static int set_up(void **state)
 	return 0;
 }
 
+/* What check() gave last. */
+static char *spelling;
+
 static int tear_down(void **state)
 {
 	(void)state;
+	free(spelling);
+	spelling = NULL;
 	close(merged);
 	uc_volume_done(&volume);
 	csi_roots_done(&roots);
@@ -152,6 +157,27 @@ static void what_is_not_a_directory_is_no_root(void **state)
 	assert_int_equal(roots.n, 2);
 }
 
+static int check(const char *path, struct uc_err *err)
+{
+	free(spelling);
+	spelling = NULL;
+	return csi_target_check(&roots, "target_path", path, &spelling, err);
+}
+
+static void a_path_has_one_spelling(void **state)
+{
+	(void)state;
+	assert_int_equal(check(absolute("k//pods///1/"), NULL), 0);
+	assert_string_equal(spelling, absolute("k/pods/1"));
+	unlink("name");
+	assert_int_equal(symlink("m", "name"), 0);
+	assert_int_equal(csi_roots_add(&roots, "name", NULL), 0);
+	assert_int_equal(check(absolute("name/a/"), NULL), 0);
+	assert_string_equal(spelling, absolute("name/a"));
+	assert_int_equal(check("", NULL), -EINVAL);
+	assert_null(spelling);
+}
+
 static void a_root_that_is_made_later_is_used_then(void **state)
 {
 	struct csi_target t = CSI_TARGET_INIT;
@@ -160,7 +186,7 @@ static void a_root_that_is_made_later_is_used_then(void **state)
 	(void)state;
 	remove_tree("late");
 	assert_int_equal(csi_roots_add(&roots, "late", NULL), -ENOENT);
-	assert_int_equal(csi_target_check(&roots, "target_path", absolute("late/a"), &err), 0);
+	assert_int_equal(check(absolute("late/a"), &err), 0);
 	assert_int_equal(csi_target_open(&roots, "target_path", absolute("late/a"), &t, &err),
 			 -ENOENT);
 	check_status(&err, UC_GRPC_FAILED_PRECONDITION, "the directory above it is missing");
@@ -196,8 +222,7 @@ static void a_path_below_any_root_is_accepted(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		assert_int_equal(csi_target_check(&roots, "target_path", absolute(rows[i]), NULL),
-				 0);
+		assert_int_equal(check(absolute(rows[i]), NULL), 0);
 }
 
 static void a_path_that_is_not_below_a_root_is_refused_by_field_and_value(void **state)
@@ -212,8 +237,7 @@ static void a_path_that_is_not_below_a_root_is_refused_by_field_and_value(void *
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		struct csi_target t = CSI_TARGET_INIT;
 
-		assert_int_equal(csi_target_check(&roots, "target_path", absolute(rows[i]), &err),
-				 -EINVAL);
+		assert_int_equal(check(absolute(rows[i]), &err), -EINVAL);
 		check_status(&err, UC_GRPC_INVALID_ARGUMENT, "target_path `");
 		assert_int_equal(
 			csi_target_open(&roots, "target_path", absolute(rows[i]), &t, &err),
@@ -221,9 +245,9 @@ static void a_path_that_is_not_below_a_root_is_refused_by_field_and_value(void *
 		assert_int_equal(t.parent_fd, -1);
 		assert_null(t.rel);
 	}
-	assert_int_equal(csi_target_check(&roots, "target_path", "k/a", &err), -EINVAL);
+	assert_int_equal(check("k/a", &err), -EINVAL);
 	check_status(&err, UC_GRPC_INVALID_ARGUMENT, "target_path `k/a`");
-	assert_int_equal(csi_target_check(&roots, "target_path", "", &err), -EINVAL);
+	assert_int_equal(check("", &err), -EINVAL);
 	check_status(&err, UC_GRPC_INVALID_ARGUMENT, "target_path is missing");
 }
 
@@ -237,10 +261,10 @@ static void a_path_that_is_too_long_is_refused(void **state)
 	snprintf(path, sizeof(path), "%s/", absolute("k"));
 	for (n = strlen(path); n < PATH_MAX; n++)
 		path[n] = n % 100 ? 'x' : '/';
-	assert_int_equal(csi_target_check(&roots, "target_path", path, &err), -EINVAL);
+	assert_int_equal(check(path, &err), -EINVAL);
 	check_status(&err, UC_GRPC_INVALID_ARGUMENT, "target_path has 4096 bytes, more than 4095");
 	path[PATH_MAX - 1] = '\0';
-	assert_int_equal(csi_target_check(&roots, "target_path", path, NULL), 0);
+	assert_int_equal(check(path, NULL), 0);
 }
 
 static void the_parent_of_a_target_is_open(void **state)
@@ -299,13 +323,13 @@ static void a_name_that_is_too_long_is_refused(void **state)
 
 	(void)state;
 	memset(path + 2, 'x', NAME_MAX);
-	assert_int_equal(csi_target_check(&roots, "target_path", absolute(path), &err), 0);
+	assert_int_equal(check(absolute(path), &err), 0);
 	path[2 + NAME_MAX] = 'x';
 	assert_int_equal(csi_target_open(&roots, "target_path", absolute(path), &t, &err), -EINVAL);
 	check_status(&err, UC_GRPC_INVALID_ARGUMENT,
 		     "target_path has a component of 256 bytes, more than 255");
 	strcat(path, "/a");
-	assert_int_equal(csi_target_check(&roots, "target_path", absolute(path), NULL), -EINVAL);
+	assert_int_equal(check(absolute(path), NULL), -EINVAL);
 }
 
 /* ---------------------------------------------------------------------- mounting */
@@ -561,6 +585,7 @@ int main(void)
 		T(what_is_not_a_directory_is_no_root),
 		T(a_root_that_is_made_later_is_used_then),
 		T(a_root_that_is_a_symlink_is_known_by_both_names),
+		T(a_path_has_one_spelling),
 		T(a_path_below_any_root_is_accepted),
 		T(a_path_that_is_not_below_a_root_is_refused_by_field_and_value),
 		T(a_path_that_is_too_long_is_refused),
