@@ -113,9 +113,10 @@ int csi_branch_find(struct csi_local *l, const struct uc_volume *v, size_t i,
 		    struct uc_loopdev *ret_loop, struct uc_err *err);
 
 /** csi_branch_format() - Have a filesystem on a branch's device, by the rule of lib/vol/state.h;
- * stores the state */
-int csi_branch_format(const struct csi_op *op, struct uc_volume_lock *lock, struct uc_volume *v,
-		      size_t i, const struct uc_loopdev *loop, struct uc_err *err);
+ * stores the state, and says so in the file beside the branch */
+int csi_branch_format(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
+		      struct uc_volume *v, size_t i, const struct uc_loopdev *loop,
+		      struct uc_err *err);
 
 /** csi_sidecar_read() - Read the volume that a branch's JSON file describes; -ENOENT if there is
  * none */

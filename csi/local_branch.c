@@ -5,7 +5,8 @@
  *
  * A branch's device gets its filesystem once.  The state records, durably,
  * `formatting` before mkfs begins and `formatted` after it has ended; the
- * filesystem's UUID is chosen before.
+ * filesystem's UUID is chosen before.  The file beside the branch says
+ * `formatted` too, for the day on which the state is lost.
  *
  *    recorded     device carries              done
  *    never        nothing                     record `formatting`, mkfs, record `formatted`
@@ -22,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,11 +51,21 @@ const char *csi_branch_name(char to[static CSI_BRANCH_NAME_SIZE], const char *id
 	return to;
 }
 
-/* The volume as the files beside its branches describe it: nothing that changes later. */
+/*
+ * The volume as the file beside branch @i describes it: what never changes, and whether
+ * that branch is formatted.
+ */
 static json_t *sidecar_to_json(const struct uc_volume *v, size_t i)
 {
+	cleanup_free struct uc_branch *branches = calloc(v->n_branches, sizeof(*branches));
 	struct uc_volume plain = *v;
 
+	if (!branches)
+		return NULL;
+	memcpy(branches, v->branches, v->n_branches * sizeof(*branches));
+	for (size_t k = 0; k < v->n_branches; k++)
+		branches[k].file_dev = branches[k].file_ino = 0;
+	plain.branches = branches;
 	plain.phase = UC_VOLUME_READY;
 	plain.n_attachments = 0;
 	plain.n_publishes = 0;
@@ -61,6 +73,18 @@ static json_t *sidecar_to_json(const struct uc_volume *v, size_t i)
 	plain.stage = (struct uc_stage){ .phase = UC_STAGE_NONE };
 	return json_pack("{s:i, s:I, s:o}", "version", SIDECAR_VERSION, "index", (json_int_t)i,
 			 "volume", uc_volume_to_json(&plain));
+}
+
+static int write_sidecar(int pool_fd, const struct uc_volume *v, size_t i, struct uc_err *err)
+{
+	cleanup_json json_t *object = sidecar_to_json(v, i);
+	cleanup_free char *text = object ? uc_json_format(object) : NULL;
+	char name[CSI_BRANCH_NAME_SIZE];
+
+	csi_branch_name(name, v->id, i, CSI_SIDECAR);
+	if (!text)
+		return uc_fail(err, ENOMEM, "write `%s`", name);
+	return uc_replace_file_at(pool_fd, name, text, strlen(text), 0600, err);
 }
 
 int csi_sidecar_read(int pool_fd, const char *name, struct uc_volume *ret_v, size_t *ret_index,
@@ -122,18 +146,13 @@ static int make_image(int pool_fd, const char *name, uint64_t size, bool thin, s
 int csi_branch_make(struct csi_local *l, const struct uc_volume *v, size_t i, struct uc_err *err)
 {
 	char name[CSI_BRANCH_NAME_SIZE];
-	cleanup_json json_t *object = sidecar_to_json(v, i);
-	cleanup_free char *text = object ? uc_json_format(object) : NULL;
 	cleanup_fd int pool_fd = -1;
 	int r;
 
-	if (!text)
-		return uc_fail(err, ENOMEM, "make branch %zu", i);
 	pool_fd = csi_pools_open_uuid(l->pools, v->branches[i].pool, err);
 	if (pool_fd < 0)
 		return pool_fd;
-	r = uc_replace_file_at(pool_fd, csi_branch_name(name, v->id, i, CSI_SIDECAR), text,
-			       strlen(text), 0600, err);
+	r = write_sidecar(pool_fd, v, i, err);
 	if (r == 0)
 		r = make_image(pool_fd, csi_branch_name(name, v->id, i, CSI_IMAGE),
 			       v->branches[i].size, v->thin, err);
@@ -282,14 +301,24 @@ static int judge(const struct uc_volume *v, size_t i, const struct uc_blk_conten
 			b->uuid);
 }
 
-static int set_format(struct uc_volume_lock *lock, struct uc_volume *v, size_t i,
-		      enum uc_format format, struct uc_err *err)
+static int describe(struct csi_local *l, const struct uc_volume *v, size_t i, struct uc_err *err)
+{
+	cleanup_fd int pool_fd = csi_pools_open_uuid(l->pools, v->branches[i].pool, err);
+
+	return pool_fd < 0 ? pool_fd : write_sidecar(pool_fd, v, i, err);
+}
+
+static int set_format(struct csi_local *l, struct uc_volume_lock *lock, struct uc_volume *v,
+		      size_t i, enum uc_format format, struct uc_err *err)
 {
 	enum uc_format was = v->branches[i].format;
-	int r;
+	int r = 0;
 
 	v->branches[i].format = format;
-	r = csi_store(lock, v, err);
+	if (format == UC_FORMAT_DONE) /* first: nobody has data on it yet */
+		r = describe(l, v, i, err);
+	if (r == 0)
+		r = csi_store(lock, v, err);
 	if (r < 0)
 		v->branches[i].format = was;
 	return r;
@@ -300,8 +329,9 @@ static int beat(void *data)
 	return csi_beat(data);
 }
 
-int csi_branch_format(const struct csi_op *op, struct uc_volume_lock *lock, struct uc_volume *v,
-		      size_t i, const struct uc_loopdev *loop, struct uc_err *err)
+int csi_branch_format(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
+		      struct uc_volume *v, size_t i, const struct uc_loopdev *loop,
+		      struct uc_err *err)
 {
 	struct uc_mkfs mkfs = {
 		.device = UC_LOOPDEV_PATH(loop),
@@ -328,10 +358,10 @@ int csi_branch_format(const struct csi_op *op, struct uc_volume_lock *lock, stru
 	mkfs.force = r == 2;
 	r = csi_step(op, err, "format branch %zu of %zu", i, v->n_branches);
 	if (r == 0 && v->branches[i].format != UC_FORMAT_STARTED)
-		r = set_format(lock, v, i, UC_FORMAT_STARTED, err);
+		r = set_format(l, lock, v, i, UC_FORMAT_STARTED, err);
 	if (r == 0)
 		r = uc_mkfs_run(&mkfs, err);
 	if (r == 0)
-		r = set_format(lock, v, i, UC_FORMAT_DONE, err);
+		r = set_format(l, lock, v, i, UC_FORMAT_DONE, err);
 	return r < 0 ? uc_wrap(err, r, "format branch %zu", i) : 0;
 }

@@ -4,9 +4,13 @@
  * Theory of operation
  *
  * Each branch's file has a JSON file beside it that describes the whole volume
- * as it was made.  A volume whose state is lost can be rebuilt when all its
- * branches are there, whole, and agree.  Whether a branch is formatted is read
- * off the branch itself.
+ * as it was made, and tells whether the branch has been formatted.  A volume
+ * whose state is lost can be rebuilt when all its branches are there, whole,
+ * and agree.
+ *
+ * A branch that carries nothing would be formatted when the volume is staged.
+ * It is taken for new only if nothing of the volume was ever formatted: next to
+ * a filesystem, or where its JSON file says `formatted`, it has lost its content.
  */
 
 #include <errno.h>
@@ -129,7 +133,7 @@ static bool describes_same(const struct uc_volume *a, const struct uc_volume *b)
 	return true;
 }
 
-/* Whether branch @i is there, whole; reads off it whether it is formatted. */
+/* Whether branch @i is there, whole; finds out whether it is formatted. */
 static int check_branch(struct csi_pools *pools, struct uc_volume *v, size_t i, struct uc_err *err)
 {
 	cleanup_volume struct uc_volume other = { .n_branches = 0 };
@@ -161,8 +165,30 @@ static int check_branch(struct csi_pools *pools, struct uc_volume *v, size_t i, 
 	r = uc_blk_probe(fd, &content, err);
 	if (r < 0)
 		return uc_wrap(err, r, "`%s`", name);
+	if (content.kind == UC_BLK_BLANK && other.branches[i].format != UC_FORMAT_NEVER)
+		return uc_fail_as(err, EINVAL, 0,
+				  "`%s` carries nothing, but it was formatted: its content is lost",
+				  name);
 	b->format = content.kind == UC_BLK_BLANK ? UC_FORMAT_NEVER : UC_FORMAT_DONE;
-	v->initialised &= content.kind != UC_BLK_BLANK;
+	return 0;
+}
+
+/* Either all branches carry something or none does. */
+static int check_formats(struct uc_volume *v, struct uc_err *err)
+{
+	size_t blank = 0, n_blank = 0;
+
+	for (size_t i = 0; i < v->n_branches; i++)
+		if (v->branches[i].format == UC_FORMAT_NEVER) {
+			blank = i;
+			n_blank++;
+		}
+	if (n_blank && n_blank < v->n_branches)
+		return uc_fail_as(err, EINVAL, 0,
+				  "`%s.%zu" CSI_IMAGE "` carries nothing, but other branches do: "
+				  "its content is lost, or it was never formatted",
+				  v->id, blank);
+	v->initialised = !n_blank;
 	return 0;
 }
 
@@ -188,7 +214,6 @@ static int examine(struct csi_pools *pools, const struct uc_store *store, bool r
 		return uc_fail_as(err, EINVAL, 0, "its files describe volume `%s`", v.id);
 	item->n_branches = v.n_branches;
 	item->capacity = v.capacity;
-	v.initialised = true;
 	for (size_t i = 0; i < v.n_branches; i++) {
 		struct uc_err problem = { .num = 0 };
 		int k = check_branch(pools, &v, i, &problem);
@@ -200,6 +225,8 @@ static int examine(struct csi_pools *pools, const struct uc_store *store, bool r
 			r = k;
 		}
 	}
+	if (r == 0)
+		r = check_formats(&v, err);
 	if (r == 0 && recover)
 		r = write_state(store, &v, err);
 	return r;

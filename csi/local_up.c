@@ -306,7 +306,7 @@ static int up_devices(struct csi_local *l, const struct csi_op *op, struct uc_vo
 	}
 	r = csi_store(lock, v, err); /* which files: down() must find them without the pools */
 	for (size_t i = 0; i < v->n_branches && r == 0; i++) {
-		r = csi_branch_format(op, lock, v, i, &loops[i], err);
+		r = csi_branch_format(l, op, lock, v, i, &loops[i], err);
 		if (r == 0)
 			r = csi_branch_reserve(l, v, i, &loops[i], err);
 	}

@@ -30,6 +30,7 @@ int __wrap_mkdirat(int dirfd, const char *name, mode_t mode)
 }
 
 static unsigned probes, blank_at, fails_at; /* the n-th branch that is looked at */
+static bool all_blank;
 
 int __wrap_uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err);
 int __wrap_uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err)
@@ -39,7 +40,7 @@ int __wrap_uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_er
 	if (probes == fails_at)
 		return uc_fail(err, EIO, "probe");
 	*ret_content = (struct uc_blk_content){
-		.kind = probes == blank_at ? UC_BLK_BLANK : UC_BLK_FILESYSTEM,
+		.kind = all_blank || probes == blank_at ? UC_BLK_BLANK : UC_BLK_FILESYSTEM,
 	};
 	return 0;
 }
@@ -51,6 +52,7 @@ static int set_up(void **state)
 	(void)state;
 	fail_nothing();
 	probes = blank_at = fails_at = 0;
+	all_blank = false;
 	fds_before = open_fds();
 	local_begin(true);
 	return 0;
@@ -157,23 +159,53 @@ static void a_lost_state_is_written_again(void **state)
 	assert_string_equal(local_files(), NO_FILES);
 }
 
-static void a_branch_that_is_blank_was_never_formatted(void **state)
+static void a_volume_whose_branches_are_all_blank_was_never_formatted(void **state)
+{
+	cleanup_volume struct uc_volume v = { .n_branches = 0 };
+
+	(void)state;
+	local_have("v1", 3);
+	lose_state();
+	all_blank = true;
+	assert_string_equal(problem(3), "");
+	v = local_load("v1");
+	assert_false(v.initialised);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(v.branches[i].format, UC_FORMAT_NEVER);
+}
+
+static void a_blank_branch_among_others_is_not_recovered(void **state)
 {
 	(void)state;
+	local_have("v1", 3);
+	lose_state();
 	for (unsigned n = 1; n <= 3; n++) {
-		cleanup_volume struct uc_volume v = { .n_branches = 0 };
+		char expected[64];
 
-		local_have("v1", 3);
-		lose_state();
 		blank_at = n;
-		assert_string_equal(problem(3), "");
-		v = local_load("v1");
-		assert_false(v.initialised);
-		for (size_t i = 0; i < 3; i++)
-			assert_int_equal(v.branches[i].format,
-					 i + 1 == n ? UC_FORMAT_NEVER : UC_FORMAT_DONE);
-		assert_int_equal(local_remove("v1", NULL), 0);
+		snprintf(expected, sizeof(expected), "`v1.%u.img` carries nothing", n - 1);
+		check_problem(3, expected);
 	}
+}
+
+static void a_blank_branch_that_was_formatted_is_not_recovered(void **state)
+{
+	char text[16384], *format;
+
+	(void)state;
+	local_have("v1", 1);
+	lose_state();
+	snprintf(text, sizeof(text), "%s", file_text("p0/v1.0.json"));
+	format = strstr(text, "\"never\"");
+	assert_non_null(format);
+	memmove(format + strlen("\"formatted\""), format + strlen("\"never\""),
+		strlen(format + strlen("\"never\"")) + 1);
+	memcpy(format, "\"formatted\"", strlen("\"formatted\""));
+	write_file("p0/v1.0.json", text);
+	all_blank = true;
+	check_problem(0, "`v1.0.img` carries nothing, but it was formatted");
+	all_blank = false;
+	assert_string_equal(problem(1), "");
 }
 
 static void several_volumes_are_judged_each_by_itself(void **state)
@@ -339,7 +371,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(what_has_its_state_is_no_orphan),
 		T(a_lost_state_is_written_again),
-		T(a_branch_that_is_blank_was_never_formatted),
+		T(a_volume_whose_branches_are_all_blank_was_never_formatted),
+		T(a_blank_branch_among_others_is_not_recovered),
+		T(a_blank_branch_that_was_formatted_is_not_recovered),
 		T(several_volumes_are_judged_each_by_itself),
 		T(files_that_are_no_branches_are_none),
 		T(a_volume_that_is_not_whole_is_not_recovered),

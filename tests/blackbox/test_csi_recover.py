@@ -1,0 +1,74 @@
+"""union-csi recover: what it writes, and what it must never make of a damaged volume."""
+
+import json
+import os
+import subprocess
+
+import grpc
+import pytest
+
+from csi_util import MIB, status_of
+
+CODE = grpc.StatusCode
+
+
+def recover(driver, *args, pools=None):
+    pools = ",".join(map(str, pools or driver.pools))
+    return driver.cli("recover", f"--pool={pools}", f"--state-dir={driver.state}", *args, check=False)
+
+
+def lose_state(driver):
+    driver.stop()
+    subprocess.run(["rm", "-r", str(driver.state)], check=True)
+
+
+def put_away(driver, volume_id):
+    driver.unpublish(volume_id)
+    driver.unstage(volume_id)
+    driver.detach(volume_id)
+
+
+def wipe(image):
+    with open(image, "r+b") as f:
+        f.write(b"\0" * MIB)
+
+
+# -- a branch that appears blank
+
+
+@pytest.mark.parametrize("branches", [1, 2])
+def test_a_formatted_branch_that_appears_blank_is_never_recovered_to_be_formatted(driver, branches):
+    volume_id, target = driver.bring_up("v", branches=str(branches))
+    (target / "f").write_text("precious")
+    put_away(driver, volume_id)
+    lose_state(driver)
+    image = driver.branch_files("v")[-1]
+    head = image.read_bytes()[:MIB]
+    wipe(image)
+    done = recover(driver, "--write")
+    assert done.returncode == 1 and image.name in done.stdout and "nothing" in done.stdout
+    assert not (driver.state / "volumes" / "v").exists()
+    with open(image, "r+b") as f:
+        f.write(head)
+    assert recover(driver, "--write").returncode == 0
+    driver.start()
+    driver.attach("v")
+    driver.stage("v")
+    assert (driver.publish("v") / "f").read_text() == "precious"
+    driver.take_down("v")
+
+
+def test_a_branch_is_described_as_formatted_once_it_is(driver):
+    driver.create("v")
+
+    def formats():
+        return [json.loads(f.with_suffix(".json").read_text())["volume"]["branches"][i]["format"]
+                for i, f in enumerate(driver.branch_files("v"))]
+
+    assert formats() == ["never", "never"]
+    driver.attach("v")
+    driver.stage("v")
+    assert formats() == ["formatted", "formatted"]
+    driver.unstage("v")
+    driver.detach("v")
+    driver.delete("v")
