@@ -20,7 +20,8 @@ static const char help[] =
 	"\n"
 	"Lists the volumes whose branches lie in the pools and whose state is not in the state\n"
 	"directory. With --write the state of those that are complete is written again. Nothing\n"
-	"in the pools is changed. The driver must not run meanwhile on the same state directory.\n";
+	"in the pools is changed, and no directory becomes a pool. The driver must not run\n"
+	"meanwhile on the same state directory.\n";
 
 struct recover {
 	bool write, json;
@@ -83,12 +84,49 @@ static int print(const struct recover *r, const struct csi_recovery_list *list)
 	return problems;
 }
 
-int csi_cli_recover(int argc, char **argv)
+/* With @write the state of what can be recovered is written; else nothing is. */
+static int find(const struct csi_options *o, bool write, struct csi_recovery_list *ret_list,
+		struct uc_err *err)
 {
 	cleanup_with(csi_pools_freep) struct csi_pools *pools = NULL;
+	struct uc_store store = UC_STORE_INIT;
+	int r;
+
+	r = write ? uc_store_open(o->state_dir, &store, err)
+		  : uc_store_look(o->state_dir, &store, err);
+	if (r == 0)
+		r = csi_pools_new(o->pools, &store, write ? CSI_POOLS_RECORD : CSI_POOLS_LOOK,
+				  &pools, err);
+	if (r == 0)
+		r = csi_local_find_orphans(pools, &store, write, ret_list, err);
+	uc_store_close(&store);
+	return r;
+}
+
+static bool is_any_recoverable(const struct csi_recovery_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (!list->items[i].problem)
+			return true;
+	return false;
+}
+
+/* Writes only where a look has found something to write. */
+static int run(const struct recover *recover, struct csi_recovery_list *ret_list,
+	       struct uc_err *err)
+{
+	int r = find(&recover->options, false, ret_list, err);
+
+	if (r < 0 || !recover->write || !is_any_recoverable(ret_list))
+		return r;
+	csi_recovery_list_done(ret_list);
+	return find(&recover->options, true, ret_list, err);
+}
+
+int csi_cli_recover(int argc, char **argv)
+{
 	struct recover recover = { .write = false };
 	struct csi_recovery_list list = { .n = 0 };
-	struct uc_store store = UC_STORE_INIT;
 	struct uc_err err = { .num = 0 };
 	int r, status = EXIT_SUCCESS;
 
@@ -101,18 +139,13 @@ int csi_cli_recover(int argc, char **argv)
 	if (r < 0)
 		status = 2;
 	if (r == 0) {
-		r = uc_store_open(recover.options.state_dir, &store, &err);
-		if (r == 0)
-			r = csi_pools_new(recover.options.pools, &store, &pools, &err);
-		if (r == 0)
-			r = csi_local_find_orphans(pools, &store, recover.write, &list, &err);
+		r = run(&recover, &list, &err);
 		if (r < 0 || print(&recover, &list) > 0)
 			status = EXIT_FAILURE;
 	}
 	if (r < 0)
 		fprintf(stderr, "union-csi: %s\n", err.msg);
 	csi_recovery_list_done(&list);
-	uc_store_close(&store);
 	csi_options_done(&recover.options);
 	return status;
 }

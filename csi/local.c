@@ -318,7 +318,7 @@ int csi_local_new(const struct csi_local_config *config, const struct uc_store *
 	l->node_id = strdup(config->node_id);
 	if (!l->union_fs || !l->node_id)
 		return uc_fail(err, ENOMEM, "set the local backend up");
-	r = csi_pools_new(config->pools, store, &l->pools, err);
+	r = csi_pools_new(config->pools, store, CSI_POOLS_ADOPT, &l->pools, err);
 	if (r < 0)
 		return r;
 	*ret_local = take_ptr(&l);

@@ -36,6 +36,7 @@ struct known {
 
 struct csi_pools {
 	const struct uc_store *store;
+	enum csi_pools_mode mode;
 	char **dirs; /* absolute */
 	pthread_mutex_t lock;
 	struct known *known; /* lock */
@@ -143,6 +144,8 @@ static int load_known(struct csi_pools *p, struct uc_err *err)
 	cleanup_json json_t *object = NULL;
 	int r;
 
+	if (p->store->fd < 0)
+		return 0;
 	r = uc_read_file_at(p->store->fd, KNOWN_FILE, KNOWN_MAX, &b);
 	if (r == -ENOENT)
 		return 0;
@@ -276,7 +279,9 @@ static int identify(struct csi_pools *p, int fd, const char *dir, bool may_chang
 	if (r == 0 && !is && was)
 		return uc_fail_as(err, EPERM, 0, "it carries the foreign pool %s instead of %s",
 				  uuid, was->uuid);
-	if (is && strcmp(is->dir, dir) == 0)
+	if (r == -ENOENT && p->mode != CSI_POOLS_ADOPT)
+		return uc_fail_as(err, ENOENT, 0, "it carries no %s", MARKER);
+	if ((is && strcmp(is->dir, dir) == 0) || p->mode == CSI_POOLS_LOOK)
 		return 0;
 	if (!may_change)
 		return 1;
@@ -436,8 +441,8 @@ static int add_dir(struct csi_pools *p, const char *dir, struct uc_err *err)
 	return 0;
 }
 
-int csi_pools_new(char *const *dirs, const struct uc_store *store, struct csi_pools **ret_pools,
-		  struct uc_err *err)
+int csi_pools_new(char *const *dirs, const struct uc_store *store, enum csi_pools_mode mode,
+		  struct csi_pools **ret_pools, struct uc_err *err)
 {
 	cleanup_with(csi_pools_freep) struct csi_pools *p = calloc(1, sizeof(*p));
 	int r;
@@ -445,6 +450,7 @@ int csi_pools_new(char *const *dirs, const struct uc_store *store, struct csi_po
 	if (!p)
 		return uc_fail(err, ENOMEM, "set the pools up");
 	p->store = store;
+	p->mode = mode;
 	pthread_mutex_init(&p->lock, NULL);
 	for (; *dirs; dirs++) {
 		r = add_dir(p, *dirs, err);

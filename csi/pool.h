@@ -23,18 +23,26 @@
 
 struct csi_pools;
 
+/** enum csi_pools_mode - what may be done with a directory that the state does not know */
+enum csi_pools_mode {
+	CSI_POOLS_LOOK,   /* nothing is written anywhere; with a marker it is a pool */
+	CSI_POOLS_RECORD, /* with a marker it is a pool, and recorded */
+	CSI_POOLS_ADOPT,  /* and an empty one is made a pool */
+};
+
 /**
  * csi_pools_new() - Set the pools up
  * @dirs:	Directories as the user gave them, ended by NULL; at least one
  * @store:	Borrowed; must outlive the pools
+ * @mode:	What may be done with them
  * @ret_pools:	Result
  *
  * A pool that is not there is no error here: it may come.
  *
  * Return: 0 or a negative errno
  */
-int csi_pools_new(char *const *dirs, const struct uc_store *store, struct csi_pools **ret_pools,
-		  struct uc_err *err);
+int csi_pools_new(char *const *dirs, const struct uc_store *store, enum csi_pools_mode mode,
+		  struct csi_pools **ret_pools, struct uc_err *err);
 
 /** csi_pools_free() - Release; NULL is allowed */
 void csi_pools_free(struct csi_pools *pools);
@@ -51,8 +59,8 @@ const char *csi_pools_dir(const struct csi_pools *pools, size_t i);
  * csi_pools_open() - Open pool @i, if it is the one that it should be
  * @ret_uuid:	Its UUID; or NULL
  *
- * A directory that the state has never seen becomes a pool if it is empty, or if it is a pool
- * already (the state was lost).  Safe from any thread.
+ * A directory that the state has never seen is taken as the mode says: one with a marker is a
+ * pool whose state was lost.  Safe from any thread.
  *
  * Return: descriptor of the directory (owned), or a negative errno with status UNAVAILABLE
  */

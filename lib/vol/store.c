@@ -46,6 +46,28 @@ int uc_store_open(const char *path, struct uc_store *ret_store, struct uc_err *e
 	return 0;
 }
 
+int uc_store_look(const char *path, struct uc_store *ret_store, struct uc_err *err)
+{
+	struct uc_store s = UC_STORE_INIT;
+	int r = 0;
+
+	s.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s.fd < 0) {
+		r = -errno;
+	} else {
+		s.path = realpath(path, NULL);
+		r = s.path ? uc_open_dir_at(s.fd, "volumes") : -errno;
+	}
+	if (r >= 0)
+		s.volumes_fd = r;
+	else if (r != -ENOENT) {
+		uc_store_close(&s);
+		return uc_fail(err, -r, "open state directory `%s`", UC_PRINTABLE(path));
+	}
+	*ret_store = s;
+	return 0;
+}
+
 void uc_store_close(struct uc_store *store)
 {
 	free(store->path);
@@ -313,6 +335,8 @@ int uc_store_each(const struct uc_store *store, int (*fn)(void *data, const char
 	cleanup_strv char **ids = NULL;
 	int r;
 
+	if (store->volumes_fd < 0)
+		return 0;
 	r = uc_dir_each(store->volumes_fd, collect, &ids);
 	if (r < 0)
 		return uc_fail(err, -r, "list the volumes");

@@ -37,6 +37,15 @@ struct uc_store {
  */
 int uc_store_open(const char *path, struct uc_store *ret_store, struct uc_err *err);
 
+/**
+ * uc_store_look() - Open a state directory for a look: it is not made
+ * @path:	Directory; one that is not there has no volumes, and its descriptors are -1
+ * @ret_store:	Result; release with uc_store_close()
+ *
+ * Return: 0 or a negative errno
+ */
+int uc_store_look(const char *path, struct uc_store *ret_store, struct uc_err *err);
+
 /** uc_store_close() - Release; a store that was never opened is allowed */
 void uc_store_close(struct uc_store *store);
 

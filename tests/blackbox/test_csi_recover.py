@@ -72,3 +72,45 @@ def test_a_branch_is_described_as_formatted_once_it_is(driver):
     driver.unstage("v")
     driver.detach("v")
     driver.delete("v")
+
+
+# -- a look changes nothing
+
+
+def tree(*roots):
+    return {p: p.read_bytes() if p.is_file() else None for root in roots for p in [root, *root.rglob("*")]}
+
+
+def test_a_look_neither_makes_pools_nor_a_state_directory(driver, work):
+    driver.create("v")
+    lose_state(driver)
+    empty = work / "mount-point"
+    empty.mkdir()
+    before = tree(work)
+    done = recover(driver)
+    assert done.returncode == 0 and "can be recovered" in done.stdout
+    done = recover(driver, pools=[*driver.pools, empty])
+    assert done.returncode == 1 and str(empty) in done.stderr
+    assert tree(work) == before
+    recover(driver, "--write")
+    driver.start()
+    driver.delete("v")
+
+
+def test_a_recovery_that_fails_leaves_nothing(driver, work):
+    driver.create("v")
+    lose_state(driver)
+    empty = work / "mount-point"
+    empty.mkdir()
+    before = tree(work)
+    assert recover(driver, "--write", pools=[*driver.pools, empty]).returncode == 1
+    assert recover(driver, "--write", pools=[*driver.pools, work / "nowhere"]).returncode == 1
+    driver.branch_files("v")[0].rename(work / "aside")
+    assert recover(driver, "--write").returncode == 1
+    (work / "aside").rename(driver.pools[0] / "v.0.img")
+    assert tree(work) == before
+    recover(driver, "--write")
+    assert {p["dir"] for p in json.loads((driver.state / "pools.json").read_text())["pools"]} == \
+        set(map(str, driver.pools))
+    driver.start()
+    driver.delete("v")

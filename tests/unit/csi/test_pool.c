@@ -86,17 +86,17 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct csi_pools *make_pools_of(char *const *dirs)
+static struct csi_pools *make_pools(char *const *dirs, enum csi_pools_mode mode)
 {
 	struct csi_pools *p = NULL;
 	struct uc_err err = { 0 };
 
-	if (csi_pools_new(dirs, &store, &p, &err) < 0)
+	if (csi_pools_new(dirs, &store, mode, &p, &err) < 0)
 		fail_msg("%s", err.msg);
 	return p;
 }
 
-#define POOLS(...) make_pools_of(STRV(__VA_ARGS__))
+#define POOLS(...) make_pools(STRV(__VA_ARGS__), CSI_POOLS_ADOPT)
 #define cleanup_pools cleanup_with(csi_pools_freep)
 
 /* Opens pool @i, and says by what UUID it goes. */
@@ -213,6 +213,30 @@ static void a_pool_whose_state_was_lost_is_a_pool_again(void **state)
 	assert_string_equal(file_text("p0/v1.0.img"), "data");
 }
 
+static void a_look_writes_nothing(void **state)
+{
+	cleanup_pools struct csi_pools *p = make_pools(STRV("p0", "p1"), CSI_POOLS_LOOK);
+
+	(void)state;
+	write_marker("p1", UUID_A);
+	check_refused(p, 0, "it carries no .union-csi-pool");
+	assert_string_equal(open_pool(p, 1), UUID_A);
+	assert_string_equal(listing("p0"), "");
+	assert_string_equal(known(), "");
+}
+
+static void only_what_carries_a_marker_is_recorded_where_nothing_is_made(void **state)
+{
+	cleanup_pools struct csi_pools *p = make_pools(STRV("p0", "p1"), CSI_POOLS_RECORD);
+
+	(void)state;
+	write_marker("p1", UUID_A);
+	check_refused(p, 0, "it carries no .union-csi-pool");
+	assert_string_equal(open_pool(p, 1), UUID_A);
+	assert_string_equal(listing("p0"), "");
+	assert_string_equal(known(), UUID_A "=p1 ");
+}
+
 static void an_adoption_that_fails_is_made_again_with_the_same_uuid(void **state)
 {
 	unsigned n;
@@ -271,7 +295,7 @@ static void a_directory_that_is_not_there_may_come(void **state)
 	(void)state;
 	snprintf(path, sizeof(path), "%s/later", cwd);
 	remove_tree("later");
-	p = make_pools_of(STRV(path));
+	p = make_pools(STRV(path), CSI_POOLS_ADOPT);
 	check_refused(p, 0, "No such file or directory");
 	make_dir("later");
 	open_pool(p, 0);
@@ -287,7 +311,8 @@ static void what_is_no_directory_is_no_pool(void **state)
 	write_file("file", "x");
 	p = POOLS("file");
 	check_refused(p, 0, "Not a directory");
-	assert_int_equal(csi_pools_new(STRV("nowhere"), &store, &none, &err), -ENOENT);
+	assert_int_equal(csi_pools_new(STRV("nowhere"), &store, CSI_POOLS_ADOPT, &none, &err),
+			 -ENOENT);
 	assert_non_null(strstr(err.msg, "`nowhere`"));
 	assert_null(none);
 }
@@ -492,7 +517,8 @@ static void a_damaged_list_of_pools_is_an_error_and_left_alone(void **state)
 		struct uc_err err = { 0 };
 
 		write_file("s/pools.json", texts[i]);
-		assert_int_equal(csi_pools_new(STRV("p0"), &store, &p, &err), -EINVAL);
+		assert_int_equal(csi_pools_new(STRV("p0"), &store, CSI_POOLS_ADOPT, &p, &err),
+				 -EINVAL);
 		assert_null(p);
 		assert_non_null(strstr(err.msg, "`pools.json`"));
 		assert_string_equal(file_text("s/pools.json"), texts[i]);
@@ -670,6 +696,8 @@ int main(void)
 		T(what_mkfs_and_a_crash_leave_does_not_make_a_directory_full),
 		T(a_directory_that_holds_anything_is_not_taken_for_a_pool),
 		T(a_pool_whose_state_was_lost_is_a_pool_again),
+		T(a_look_writes_nothing),
+		T(only_what_carries_a_marker_is_recorded_where_nothing_is_made),
 		T(an_adoption_that_fails_is_made_again_with_the_same_uuid),
 		T(a_pool_that_lost_its_marker_is_missing_not_new),
 		T(a_directory_that_is_not_there_may_come),

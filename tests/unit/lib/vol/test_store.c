@@ -135,6 +135,36 @@ static int tear_down(void **state)
 	return 0;
 }
 
+static int count(void *data, const char *id)
+{
+	(void)id;
+	++*(unsigned *)data;
+	return 0;
+}
+
+static void a_look_makes_nothing(void **state)
+{
+	struct uc_store look = UC_STORE_INIT;
+	unsigned n = 0;
+
+	(void)state;
+	assert_int_equal(uc_store_look("nowhere", &look, NULL), 0);
+	assert_int_equal(uc_store_each(&look, count, &n, NULL), 0);
+	assert_int_equal(n, 0);
+	uc_store_close(&look);
+	assert_false(file_exists("nowhere"));
+
+	make_dir("s/volumes/v1");
+	assert_int_equal(uc_store_look("s", &look, NULL), 0);
+	assert_string_equal(look.path, store.path);
+	assert_int_equal(uc_store_each(&look, count, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	uc_store_close(&look);
+
+	write_file("file", "");
+	assert_int_equal(uc_store_look("file", &look, NULL), -ENOTDIR);
+}
+
 static void lock_volume(const char *id, struct uc_volume_lock *lock)
 {
 	assert_int_equal(uc_volume_lock(&store, id, true, lock, NULL), 0);
@@ -739,6 +769,7 @@ int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
+		T(a_look_makes_nothing),
 		T(a_state_directory_is_made_for_its_owner_alone),
 		T(a_state_directory_that_is_there_is_used),
 		T(what_cannot_be_a_state_directory_is_refused_by_name),
