@@ -56,6 +56,7 @@ LIB_SRCS := \
 	lib/base/str.c \
 	lib/base/uuid.c \
 	lib/os/blk.c \
+	lib/os/bounded.c \
 	lib/os/clock.c \
 	lib/os/fd.c \
 	lib/os/loopdev.c \
