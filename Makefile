@@ -128,6 +128,7 @@ csi_SRCS      := \
 	csi/op.c \
 	csi/options.c \
 	csi/pool.c \
+	csi/readiness.c \
 	csi/reconcile.c \
 	csi/registration.c \
 	csi/status.c \

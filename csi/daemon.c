@@ -4,9 +4,9 @@
  * Theory of operation
  *
  * One thread, the loop's, owns the sockets; workers run the handlers; one more,
- * the housekeeper, repairs at start what a crash has left and then asks from
- * time to time whether the backend is ready, so that nobody who asks for that
- * has to wait for a disk.
+ * the housekeeper, asks from time to time whether the backend is ready, so that
+ * nobody who asks for that has to wait for a disk.  Another one repairs at start
+ * what a crash has left.
  *
  * The sockets are served before the repair has ended: a request does for its
  * own volume what the repair would do.
@@ -17,7 +17,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,6 @@
 
 enum {
 	GRACE_MS = 10 * 1000, /* for running calls at the end */
-	READY_EVERY_S = 10,
 	JOIN_S = 5,
 };
 
@@ -66,10 +64,6 @@ struct daemon {
 
 	pthread_t housekeeper;
 	bool has_housekeeper;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool stop; /* lock */
-	atomic_bool ready;
 };
 
 /* ---------------------------------------------------------------- housekeeping */
@@ -88,28 +82,32 @@ static void check_ready(struct daemon *d)
 	}
 	was = ready;
 	known = true;
-	atomic_store(&d->ready, ready);
+	csi_readiness_note(&d->driver.readiness, ready);
+}
+
+static void *repair(void *arg)
+{
+	struct daemon *d = arg;
+
+	csi_reconcile(&d->driver);
+	log_info("what was left from before is checked");
+	return NULL;
 }
 
 static void *keep_house(void *arg)
 {
 	struct daemon *d = arg;
-	struct timespec at;
+	pthread_t repairer;
+	bool has_repairer;
 
 	check_ready(d);
-	csi_reconcile(&d->driver);
-	log_info("what was left from before is checked");
-	pthread_mutex_lock(&d->lock);
-	while (!d->stop) {
-		clock_gettime(CLOCK_REALTIME, &at);
-		at.tv_sec += READY_EVERY_S;
-		if (pthread_cond_timedwait(&d->wake, &d->lock, &at) != ETIMEDOUT)
-			continue;
-		pthread_mutex_unlock(&d->lock);
+	has_repairer = pthread_create(&repairer, NULL, repair, d) == 0;
+	if (!has_repairer)
+		repair(d);
+	while (csi_readiness_wait(&d->driver.readiness))
 		check_ready(d);
-		pthread_mutex_lock(&d->lock);
-	}
-	pthread_mutex_unlock(&d->lock);
+	if (has_repairer)
+		pthread_join(repairer, NULL);
 	return NULL;
 }
 
@@ -120,10 +118,7 @@ static int stop_housekeeper(struct daemon *d)
 
 	if (!d->has_housekeeper)
 		return 0;
-	pthread_mutex_lock(&d->lock);
-	d->stop = true;
-	pthread_cond_signal(&d->wake);
-	pthread_mutex_unlock(&d->lock);
+	csi_readiness_stop(&d->driver.readiness);
 	clock_gettime(CLOCK_REALTIME, &at);
 	at.tv_sec += JOIN_S;
 	return pthread_timedjoin_np(d->housekeeper, NULL, &at) != 0;
@@ -141,10 +136,10 @@ static int healthz(void *data, struct uc_buf *body, const char **ret_type)
 
 static int readyz(void *data, struct uc_buf *body, const char **ret_type)
 {
-	const struct daemon *d = data;
+	struct daemon *d = data;
 
 	(void)ret_type;
-	if (!atomic_load(&d->ready)) {
+	if (!csi_readiness_get(&d->driver.readiness)) {
 		uc_buf_puts(body, "the backend is not ready\n");
 		return 503;
 	}
@@ -405,8 +400,7 @@ static void tear_down(struct daemon *d)
 	csi_local_free(d->local);
 	free(d->staging_dir);
 	uc_store_close(&d->store);
-	pthread_mutex_destroy(&d->lock);
-	pthread_cond_destroy(&d->wake);
+	csi_readiness_done(&d->driver.readiness);
 }
 
 int csi_daemon_run(const struct csi_options *options)
@@ -415,8 +409,6 @@ int csi_daemon_run(const struct csi_options *options)
 		.options = options,
 		.store = UC_STORE_INIT,
 		.signals = { .fd = -1 },
-		.lock = PTHREAD_MUTEX_INITIALIZER,
-		.wake = PTHREAD_COND_INITIALIZER,
 	};
 	struct uc_err err = { .num = 0 };
 	sigset_t set;
@@ -425,6 +417,7 @@ int csi_daemon_run(const struct csi_options *options)
 	uc_log_init(options->log_level, options->log_format);
 	uc_volume_lock_set_hang(options->hang_ms);
 	take_signals(&set);
+	csi_readiness_init(&d.driver.readiness);
 	r = set_up_driver(&d, &err);
 	if (r == 0)
 		r = set_up_server(&d, &err);

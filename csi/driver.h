@@ -10,6 +10,7 @@
 #include "csi/backend.h"
 #include "csi/node.h"
 #include "csi/op.h"
+#include "csi/readiness.h"
 #include "lib/rpc/server.h"
 
 /** struct csi_driver - one driver process */
@@ -20,6 +21,7 @@ struct csi_driver {
 	const char *staging_dir; /* a directory that is always allowed for staging; for our own
 				    command line */
 	struct csi_backend *backend;
+	struct csi_readiness readiness; /* of the backend */
 	struct csi_node node;
 	bool has_controller, has_node;
 };

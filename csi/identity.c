@@ -63,16 +63,15 @@ static int get_plugin_capabilities(struct uc_call *call, const void *req, void *
 
 static int probe(struct uc_call *call, const void *req, void *resp)
 {
-	const struct csi_driver *d = uc_call_data(call);
+	struct csi_driver *d = uc_call_data(call);
 	Csi__V1__ProbeResponse *out = resp;
-	struct uc_err err = { .num = 0 };
 
 	(void)req;
 	out->ready = uc_call_alloc(call, sizeof(*out->ready));
 	if (!out->ready)
 		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
 	google__protobuf__bool_value__init(out->ready);
-	out->ready->value = d->backend->ops->ready(d->backend, &err) == 0;
+	out->ready->value = csi_readiness_get(&d->readiness);
 	return 0;
 }
 

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+/*
+ * Theory of operation
+ *
+ * A pool is opened in two steps.  A visit, on a thread of its own and with a
+ * time limit, opens the directory and reads its marker: a disk that hangs
+ * costs that one thread.  What the visit has seen is then compared with what
+ * the state knows, in memory and under the lock.  Only where they differ is
+ * pools.json read again and changed, under the state directory's flock; a
+ * marker is made by a second visit.
+ */
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +26,7 @@
 #include "lib/base/json.h"
 #include "lib/base/log.h"
 #include "lib/base/str.h"
+#include "lib/os/bounded.h"
 #include "lib/os/fd.h"
 #include "lib/os/statfs.h"
 
@@ -26,6 +38,7 @@ enum {
 	MARKER_MAX = 4096,
 	KNOWN_MAX = 1 << 20,
 	STATFS_MS = 10000,
+	VISIT_MS = 10000, /* a disk may have to spin up */
 };
 
 /* A pool that the state knows. */
@@ -203,33 +216,129 @@ static int write_marker(int fd, char uuid[static UC_UUID_TEXT_SIZE], struct uc_e
 	return uc_replace_file_at(fd, MARKER, text, strlen(text), 0600, err);
 }
 
-/* A directory that the state has not seen yet. */
-static int adopt(struct csi_pools *p, int fd, const char *dir, char uuid[static UC_UUID_TEXT_SIZE],
-		 bool has_marker, struct uc_err *err)
+/* Makes an empty directory a pool, unless another process is faster. */
+static int make_marker(int fd, char uuid[static UC_UUID_TEXT_SIZE], struct uc_err *err)
 {
 	static const char *const ignored[] = { "lost+found", "." MARKER ".tmp", NULL };
 	int r;
 
-	if (!has_marker) {
+	if (flock(fd, LOCK_EX) < 0)
+		return uc_fail(err, errno, "lock it");
+	r = read_marker(fd, uuid, err);
+	if (r == -ENOENT) {
 		r = uc_dir_is_empty(fd, ignored);
 		if (r < 0)
-			return uc_fail(err, -r, "look into it");
-		if (r == 0)
-			return uc_fail_as(err, EPERM, 0,
-					  "it is not empty and carries no %s: not taken for a pool",
-					  MARKER);
-		r = write_marker(fd, uuid, err);
-		if (r < 0)
-			return r;
+			r = uc_fail(err, -r, "look into it");
+		else if (r == 0)
+			r = uc_fail_as(err, EPERM, 0,
+				       "it is not empty and carries no %s: not taken for a pool",
+				       MARKER);
+		else
+			r = write_marker(fd, uuid, err);
 	}
-	if (add_known(p, uuid, dir) < 0)
+	flock(fd, LOCK_UN);
+	return r;
+}
+
+/* -------------------------------------------------------------------- visits */
+
+/* A look at a directory.  It may hang: nothing of it is done under a lock of ours. */
+struct visit {
+	char *dir;
+	bool make; /* a marker, if it is empty */
+	int fd;
+	uint64_t device;
+	bool has_marker;
+	char uuid[UC_UUID_TEXT_SIZE];
+	int result; /* 0 or a negative errno */
+	struct uc_err err;
+};
+
+static void visit_free(void *data)
+{
+	struct visit *v = data;
+
+	if (!v)
+		return;
+	free(v->dir);
+	uc_closep(&v->fd);
+	free(v);
+}
+
+static void visit_freep(struct visit **v)
+{
+	visit_free(*v);
+}
+
+#define cleanup_visit __attribute__((cleanup(visit_freep)))
+
+static int look(struct visit *v, struct uc_err *err)
+{
+	struct stat st;
+	int r;
+
+	v->fd = open(v->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (v->fd < 0 || fstat(v->fd, &st) < 0)
+		return uc_fail(err, errno, "open");
+	v->device = st.st_dev;
+	r = v->make ? make_marker(v->fd, v->uuid, err) : read_marker(v->fd, v->uuid, err);
+	v->has_marker = r == 0;
+	return r == -ENOENT ? 0 : r;
+}
+
+static void look_in(void *data)
+{
+	struct visit *v = data;
+
+	v->result = look(v, &v->err);
+}
+
+static int visit(const char *dir, bool make, struct visit **ret_visit, struct uc_err *err)
+{
+	cleanup_visit struct visit *v = calloc(1, sizeof(*v));
+	int r;
+
+	if (!v)
+		return uc_fail(err, ENOMEM, "look at it");
+	*v = (struct visit){ .fd = -1, .make = make, .dir = strdup(dir) };
+	if (!v->dir)
+		return uc_fail(err, ENOMEM, "look at it");
+	r = uc_bounded_run(dir, VISIT_MS, look_in, v, visit_free);
+	if (r == -ETIMEDOUT)
+		v = NULL; /* the thread's */
+	if (r == -ETIMEDOUT || r == -EALREADY)
+		return uc_fail_as(err, ETIMEDOUT, 0, "it does not answer");
+	if (r < 0)
+		return uc_fail(err, -r, "look at it");
+	if (v->result < 0) {
+		if (err)
+			*err = v->err;
+		return v->result;
+	}
+	*ret_visit = take_ptr(&v);
+	return 0;
+}
+
+/* --------------------------------------------------- is it the one that it should be? */
+
+enum finding {
+	FOUND,       /* the pool that belongs there */
+	NO_POOL_YET, /* a directory that may become one */
+};
+
+/* A directory that the state has not seen yet, and which carries a marker. */
+static int record(struct csi_pools *p, const struct visit *v, struct uc_err *err)
+{
+	int r;
+
+	if (add_known(p, v->uuid, v->dir) < 0)
 		return uc_fail(err, ENOMEM, "remember it");
 	r = store_known(p, err);
 	if (r < 0) {
 		free(p->known[--p->n_known].dir);
 		return r;
 	}
-	log_info("pool `%s` is %s (%s)", dir, uuid, has_marker ? "a pool already" : "new");
+	log_info("pool `%s` is %s (%s)", v->dir, v->uuid, v->make ? "new" : "a pool already");
 	return 0;
 }
 
@@ -258,74 +367,101 @@ static int move(struct csi_pools *p, struct known *is, struct known *was, const 
 	return r;
 }
 
-/*
- * Under the lock: is what @fd has open the pool that belongs there?  Positive: the state
- * has not seen it, or not there, and @may_change forbids to change that.
- */
-static int identify(struct csi_pools *p, int fd, const char *dir, bool may_change,
-		    char uuid[static UC_UUID_TEXT_SIZE], struct uc_err *err)
+/* Under the lock, and the state's: what is known is what is on disk. */
+static int settle(struct csi_pools *p, const struct visit *v, struct uc_err *err)
 {
-	struct known *was = find_dir(p, dir), *is;
-	int r;
+	struct known *was = find_dir(p, v->dir);
+	struct known *is = v->has_marker ? find_uuid(p, v->uuid) : NULL;
 
-	r = read_marker(fd, uuid, err);
-	if (r < 0 && r != -ENOENT)
-		return r;
-	if (r == -ENOENT && was)
+	if (!v->has_marker && was)
 		return uc_fail_as(err, ENOENT, 0,
 				  "it carries no %s, but it was pool %s: is its disk mounted?",
 				  MARKER, was->uuid);
-	is = r == 0 ? find_uuid(p, uuid) : NULL;
-	if (r == 0 && !is && was)
-		return uc_fail_as(err, EPERM, 0, "it carries the foreign pool %s instead of %s",
-				  uuid, was->uuid);
-	if (r == -ENOENT && p->mode != CSI_POOLS_ADOPT)
+	if (!v->has_marker && p->mode != CSI_POOLS_ADOPT)
 		return uc_fail_as(err, ENOENT, 0, "it carries no %s", MARKER);
-	if ((is && strcmp(is->dir, dir) == 0) || p->mode == CSI_POOLS_LOOK)
-		return 0;
-	if (!may_change)
-		return 1;
-	return is ? move(p, is, was, dir, err) : adopt(p, fd, dir, uuid, r == 0, err);
+	if (!v->has_marker)
+		return NO_POOL_YET;
+	if (!is && was)
+		return uc_fail_as(err, EPERM, 0, "it carries the foreign pool %s instead of %s",
+				  v->uuid, was->uuid);
+	if (p->mode == CSI_POOLS_LOOK || (is && is == was))
+		return FOUND;
+	return is ? move(p, is, was, v->dir, err) : record(p, v, err);
 }
 
-/* Another process on the same state directory may be adopting pools, too. */
-static int identify_exclusively(struct csi_pools *p, int fd, const char *dir,
-				char uuid[static UC_UUID_TEXT_SIZE], struct uc_err *err)
+/* Another process on the same state directory may be changing it, too. */
+static int settle_exclusively(struct csi_pools *p, const struct visit *v, struct uc_err *err)
 {
+	int r = 0;
+
+	pthread_mutex_lock(&p->lock);
+	if (p->store->fd >= 0 && flock(p->store->fd, LOCK_EX) < 0)
+		r = uc_fail(err, errno, "lock the state directory");
+	if (r == 0) {
+		forget_known(p);
+		r = load_known(p, err);
+	}
+	if (r == 0)
+		r = settle(p, v, err);
+	if (p->store->fd >= 0)
+		flock(p->store->fd, LOCK_UN);
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+static bool is_known_there(struct csi_pools *p, const struct visit *v)
+{
+	const struct known *k;
+	bool is;
+
+	pthread_mutex_lock(&p->lock);
+	k = v->has_marker ? find_uuid(p, v->uuid) : NULL;
+	is = k && strcmp(k->dir, v->dir) == 0;
+	pthread_mutex_unlock(&p->lock);
+	return is;
+}
+
+static int identify(struct csi_pools *p, struct visit **v, struct uc_err *err)
+{
+	cleanup_visit struct visit *first = NULL;
 	int r;
 
-	if (flock(p->store->fd, LOCK_EX) < 0)
-		return uc_fail(err, errno, "lock the state directory");
-	forget_known(p);
-	r = load_known(p, err);
+	if (is_known_there(p, *v))
+		return 0;
+	r = settle_exclusively(p, *v, err);
+	if (r != NO_POOL_YET)
+		return r;
+	first = *v;
+	*v = NULL;
+	r = visit(first->dir, true, v, err);
+	return r < 0 ? r : settle_exclusively(p, *v, err);
+}
+
+static int open_pool(struct csi_pools *p, size_t i, struct visit **ret_visit, struct uc_err *err)
+{
+	cleanup_visit struct visit *v = NULL;
+	int r;
+
+	r = visit(p->dirs[i], false, &v, err);
 	if (r == 0)
-		r = identify(p, fd, dir, true, uuid, err);
-	flock(p->store->fd, LOCK_UN);
-	return r;
+		r = identify(p, &v, err);
+	if (r < 0)
+		return csi_as(err, uc_wrap(err, r, "pool `%s`", UC_PRINTABLE(p->dirs[i])),
+			      UC_GRPC_UNAVAILABLE);
+	*ret_visit = take_ptr(&v);
+	return 0;
 }
 
 int csi_pools_open(struct csi_pools *p, size_t i, char ret_uuid[static UC_UUID_TEXT_SIZE],
 		   struct uc_err *err)
 {
-	const char *dir = p->dirs[i];
-	char uuid[UC_UUID_TEXT_SIZE];
-	cleanup_fd int fd = -1;
-	int r;
+	cleanup_visit struct visit *v = NULL;
+	int r = open_pool(p, i, &v, err);
 
-	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return csi_as(err, uc_fail(err, errno, "pool `%s`", UC_PRINTABLE(dir)),
-			      UC_GRPC_UNAVAILABLE);
-	pthread_mutex_lock(&p->lock);
-	r = identify(p, fd, dir, false, uuid, err);
-	if (r > 0)
-		r = identify_exclusively(p, fd, dir, uuid, err);
-	pthread_mutex_unlock(&p->lock);
-	if (r < 0)
-		return csi_as(err, uc_wrap(err, r, "pool `%s`", UC_PRINTABLE(dir)),
-			      UC_GRPC_UNAVAILABLE);
-	memcpy(ret_uuid, uuid, sizeof(uuid));
-	return take_fd(&fd);
+	if (!v)
+		return r;
+	memcpy(ret_uuid, v->uuid, sizeof(v->uuid));
+	return take_fd(&v->fd);
 }
 
 int csi_pools_open_uuid(struct csi_pools *p, const char *uuid, struct uc_err *err)
@@ -396,22 +532,18 @@ int csi_pools_ready(struct csi_pools *p, bool (*is_used)(void *data, const char 
 
 int csi_pools_space(struct csi_pools *p, size_t i, struct csi_space *ret, struct uc_err *err)
 {
-	char uuid[UC_UUID_TEXT_SIZE];
+	cleanup_visit struct visit *v = NULL;
 	struct uc_statfs usage = { .total = 0 };
-	cleanup_fd int fd = -1;
-	struct stat st = { .st_dev = 0 };
 	int r;
 
-	fd = csi_pools_open(p, i, uuid, err);
-	if (fd < 0)
-		return fd;
-	r = uc_statfs_bounded(fd, STATFS_MS, &usage, err);
-	if (r == 0 && fstat(fd, &st) < 0)
-		r = uc_fail(err, errno, "stat");
+	r = open_pool(p, i, &v, err);
+	if (!v)
+		return r;
+	r = uc_statfs_bounded(v->fd, STATFS_MS, &usage, err);
 	if (r < 0)
 		return csi_as(err, uc_wrap(err, r, "pool `%s`", p->dirs[i]), UC_GRPC_UNAVAILABLE);
 	ret->available = usage.available;
-	ret->device = st.st_dev;
+	ret->device = v->device;
 	return 0;
 }
 

@@ -143,6 +143,15 @@ class Driver:
                 self.client.close()
                 self.client = Client(self.socket)
 
+    def becomes_ready(self, ready=True, timeout=5 * SLOW):
+        """Whether Probe says so soon: it tells what the last look found, and asks for another one."""
+        end = time.monotonic() + timeout
+        while self.client.Probe().ready.value is not ready:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
     def _gone(self):
         if self.client:
             self.client.close()

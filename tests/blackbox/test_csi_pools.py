@@ -12,10 +12,6 @@ from csi_util import MIB, leftovers, loops_below, status_of
 CODE = grpc.StatusCode
 
 
-def ready(driver):
-    return driver.client.Probe().ready.value
-
-
 def test_a_new_empty_directory_becomes_a_pool_with_a_marker_that_the_state_knows(driver):
     markers = [json.loads((p / ".union-csi-pool").read_text())["uuid"] for p in driver.pools]
     known = {p["dir"]: p["uuid"] for p in json.loads((driver.state / "pools.json").read_text())["pools"]}
@@ -26,18 +22,18 @@ def test_a_directory_with_somebodys_files_is_not_taken(make_driver, work):
     driver = make_driver()
     (driver.pools[1] / "precious").write_text("x")
     driver.start()
-    assert not ready(driver)
+    assert driver.becomes_ready(False)
     code, text = status_of(driver.create, "v")
     assert code == CODE.UNAVAILABLE and "pool-b" in text and "not empty" in text
     assert os.listdir(driver.pools[1]) == ["precious"]
     assert [f for f in os.listdir(driver.pools[0]) if not f.startswith(".")] == []
     (driver.pools[1] / "precious").unlink()
-    assert ready(driver)
+    assert driver.becomes_ready()
 
 
 def test_a_filesystem_with_only_lost_and_found_is_empty(make_driver, disk):
     driver = make_driver(pools=[disk("disk-a", 64 * MIB)]).start()
-    assert ready(driver)
+    assert driver.becomes_ready()
 
 
 def test_a_disk_that_is_not_mounted_is_a_missing_pool(make_driver, disk):
@@ -45,7 +41,7 @@ def test_a_disk_that_is_not_mounted_is_a_missing_pool(make_driver, disk):
     driver = make_driver(pools=disks).start()
     driver.create("v")
     subprocess.run(["umount", str(disks[1])], check=True)
-    assert not ready(driver)
+    assert driver.becomes_ready(False)
     code, text = status_of(driver.create, "w")
     assert code == CODE.UNAVAILABLE and "disk-b" in text
     assert os.listdir(disks[1]) == []  # nothing created in the empty mount point
@@ -53,9 +49,9 @@ def test_a_disk_that_is_not_mounted_is_a_missing_pool(make_driver, disk):
     assert code == CODE.UNAVAILABLE and str(disks[1]) in text
     assert status_of(driver.delete, "v")[0] == CODE.UNAVAILABLE  # a branch would be left
     driver.restart()
-    assert not ready(driver) and os.listdir(disks[1]) == []
+    assert driver.becomes_ready(False) and os.listdir(disks[1]) == []
     subprocess.run(["mount", "-o", "loop", f"{disks[1]}.img", str(disks[1])], check=True)
-    assert ready(driver)
+    assert driver.becomes_ready()
     driver.delete("v")
 
 
@@ -67,14 +63,14 @@ def test_a_foreign_disk_in_a_pools_place_is_refused(make_driver, disk):
     other["uuid"] = "01234567-89ab-4cde-8f01-23456789abcd"
     original = marker.read_text()
     marker.write_text(json.dumps(other))
-    assert not ready(driver)
+    assert driver.becomes_ready(False)
     code, text = status_of(driver.create, "v")
     assert code == CODE.UNAVAILABLE and other["uuid"] in text and "foreign" in text
     for damaged in ("", "{", "[]", '{"uuid": 5}', '{"uuid": "x"}', '{"uuid": "' + "a" * 36 + '"}'):
         marker.write_text(damaged)
-        assert not ready(driver)
+        assert driver.becomes_ready(False)
     marker.write_text(original)
-    assert ready(driver)
+    assert driver.becomes_ready()
 
 
 def test_disks_that_change_places_are_the_same_pools(make_driver, disk):
@@ -90,7 +86,7 @@ def test_disks_that_change_places_are_the_same_pools(make_driver, disk):
     subprocess.run(["mount", "-o", "loop", f"{disks[0]}.img", str(disks[1])], check=True)
     subprocess.run(["mount", "-o", "loop", f"{disks[1]}.img", str(disks[0])], check=True)
     driver.start()
-    assert ready(driver)
+    assert driver.becomes_ready()
     driver.stage("v")
     assert (driver.publish("v") / "f").read_text() == "x"
     driver.take_down("v")
@@ -102,7 +98,7 @@ def test_a_pool_that_is_left_out_is_missed_while_a_volume_needs_it(make_driver, 
     driver.stop()
     left_out = driver.pools.pop()
     driver.start()
-    assert not ready(driver)
+    assert driver.becomes_ready(False)
     code, text = status_of(driver.create, "w")
     assert code == CODE.UNAVAILABLE
     driver.stop()
@@ -112,7 +108,7 @@ def test_a_pool_that_is_left_out_is_missed_while_a_volume_needs_it(make_driver, 
     driver.stop()
     driver.pools.pop()
     driver.start()
-    assert ready(driver)
+    assert driver.becomes_ready()
 
 
 def test_a_pool_that_is_given_twice_is_refused(make_driver, work):
@@ -121,7 +117,7 @@ def test_a_pool_that_is_given_twice_is_refused(make_driver, work):
     link.rmdir()
     link.symlink_to(work / "pool-a")
     driver.start()
-    assert not ready(driver)
+    assert driver.becomes_ready(False)
     assert status_of(driver.create, "v")[0] == CODE.UNAVAILABLE
 
 

@@ -60,20 +60,18 @@ int __wrap_uc_server_listen_unix(struct uc_server *server, const char *path,
 	return listen_result < 0 ? uc_fail(err, -listen_result, "listen") : 0;
 }
 
-static int ready_result;
+static uint64_t skipped_ms; /* of time that passes without being waited for */
 
-static int ready(struct csi_backend *b, struct uc_err *err)
+uint64_t __real_uc_now_ms(void);
+uint64_t __wrap_uc_now_ms(void);
+uint64_t __wrap_uc_now_ms(void)
 {
-	(void)b;
-	return ready_result < 0 ? csi_fail(err, UC_GRPC_UNAVAILABLE, "no pool") : 0;
+	return __real_uc_now_ms() + skipped_ms;
 }
 
-static const struct csi_backend_ops ops = { .ready = ready };
-static struct csi_backend backend = { .ops = &ops };
 static struct csi_driver driver = {
 	.name = "csi.example",
 	.staging_dir = "/run/staging",
-	.backend = &backend,
 };
 static struct uc_call call;
 static size_t memory_left = SIZE_MAX;
@@ -105,7 +103,8 @@ static int set_up(void **state)
 	(void)state;
 	uc_log_init(UC_LOG_ERR, UC_LOG_TEXT);
 	memory_left = SIZE_MAX;
-	ready_result = listen_result = 0;
+	listen_result = 0;
+	csi_readiness_init(&driver.readiness);
 	return 0;
 }
 
@@ -113,6 +112,7 @@ static int tear_down(void **state)
 {
 	(void)state;
 	fake_call_done(&call);
+	csi_readiness_done(&driver.readiness);
 	return 0;
 }
 
@@ -144,17 +144,50 @@ static void a_plugin_says_what_it_has(void **state)
 			 CSI__V1__PLUGIN_CAPABILITY__SERVICE__TYPE__CONTROLLER_SERVICE);
 }
 
-static void a_probe_tells_whether_the_backend_is_ready(void **state)
+/* 1 or 0; the call itself never fails for it. */
+static int probe(void)
 {
 	Csi__V1__ProbeResponse out;
 
-	(void)state;
 	csi__v1__probe_response__init(&out);
 	assert_int_equal(ask("Probe", &out), UC_GRPC_OK);
-	assert_true(out.ready->value);
-	ready_result = -EAGAIN;
-	assert_int_equal(ask("Probe", &out), UC_GRPC_OK); /* not an error: it answers */
-	assert_false(out.ready->value);
+	return out.ready->value;
+}
+
+static void a_probe_tells_what_the_last_look_found(void **state)
+{
+	(void)state;
+	assert_int_equal(probe(), 0); /* nobody has looked yet */
+	csi_readiness_note(&driver.readiness, true);
+	assert_int_equal(probe(), 1);
+	csi_readiness_note(&driver.readiness, false);
+	assert_int_equal(probe(), 0);
+}
+
+static void a_look_that_was_long_ago_is_not_trusted(void **state)
+{
+	(void)state;
+	csi_readiness_note(&driver.readiness, true);
+	skipped_ms += 20000;
+	assert_int_equal(probe(), 1);
+	skipped_ms += 20000; /* whoever looks hangs */
+	assert_int_equal(probe(), 0);
+	csi_readiness_note(&driver.readiness, true);
+	assert_int_equal(probe(), 1);
+}
+
+static void a_probe_asks_for_a_look_but_not_for_one_each(void **state)
+{
+	(void)state;
+	csi_readiness_note(&driver.readiness, true);
+	probe();
+	skipped_ms += 1000;
+	assert_true(csi_readiness_wait(&driver.readiness)); /* at once */
+	csi_readiness_note(&driver.readiness, true);
+	skipped_ms += 10000;
+	assert_true(csi_readiness_wait(&driver.readiness)); /* without being asked */
+	csi_readiness_stop(&driver.readiness);
+	assert_false(csi_readiness_wait(&driver.readiness));
 }
 
 /* ---------------------------------------------------------------------------- registration */
@@ -306,7 +339,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_plugin_says_who_it_is),
 		T(a_plugin_says_what_it_has),
-		T(a_probe_tells_whether_the_backend_is_ready),
+		T(a_probe_tells_what_the_last_look_found),
+		T(a_look_that_was_long_ago_is_not_trusted),
+		T(a_probe_asks_for_a_look_but_not_for_one_each),
 		T(kubelet_is_told_where_the_plugin_is),
 		T(kubelet_registers_the_plugin),
 		T(a_refusal_is_told_once_on_the_loop),

@@ -1,0 +1,85 @@
+"""A pool whose disk does not answer: only what needs it waits."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import grpc
+import pytest
+
+from csi_util import SLOW, UNION_FS, mount_capability, servers, status_of
+
+CODE = grpc.StatusCode
+
+
+@pytest.fixture
+def hung_pool(work):
+    """A mount of our own union-fs as a pool, and a function that has it hang (or not)."""
+    branch, point = work / "branch", work / "hung"
+    branch.mkdir()
+    point.mkdir()
+    fs = subprocess.Popen([str(UNION_FS), "-f", str(branch), str(point)])
+    end = time.monotonic() + 10 * SLOW
+    while not os.path.ismount(point):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+    def hang(yes):
+        fs.send_signal(signal.SIGSTOP if yes else signal.SIGCONT)
+
+    yield point, hang
+    hang(False)
+    subprocess.run(["umount", "-l", str(point)], check=True)
+    fs.wait(timeout=20 * SLOW)
+
+
+def readyz(port):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
+    c.request("GET", "/readyz")
+    return c.getresponse().status
+
+
+def test_a_pool_that_hangs_does_not_take_the_driver_with_it(make_driver, work, hung_pool):
+    point, hang = hung_pool
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    driver = make_driver(f"--http-endpoint=127.0.0.1:{port}", pools=[work / "good", point]).start()
+    assert driver.becomes_ready() and readyz(port) == 200
+    volume_id, target = driver.bring_up("v", branches="1")
+    (target / "f").write_text("x")
+    hang(True)
+    probes = [driver.client.future("Probe", timeout=3) for _ in range(32)]
+    for probe in probes:
+        probe.result()
+    driver.client.NodeGetInfo(timeout=3)
+    driver.client.NodeGetVolumeStats(volume_id=volume_id, volume_path=str(target), timeout=3)
+    driver.client.NodeUnpublishVolume(volume_id=volume_id, target_path=str(target), timeout=3)
+    assert driver.becomes_ready(False, timeout=20) and readyz(port) == 503
+    code, text = status_of(driver.client.CreateVolume, name="w", timeout=3,
+                           volume_capabilities=[mount_capability()])
+    assert code == CODE.UNAVAILABLE and str(point) in text and "does not answer" in text
+    driver.unstage(volume_id)
+    driver.detach(volume_id)
+    driver.delete(volume_id)
+    hang(False)
+    assert driver.becomes_ready() and readyz(port) == 200
+    assert servers(work / "state") == []
+
+
+def test_a_driver_starts_while_a_pool_hangs(make_driver, work, hung_pool):
+    point, hang = hung_pool
+    driver = make_driver(pools=[work / "good", point]).start()
+    volume_id, target = driver.bring_up("v", branches="1")
+    driver.kill()
+    hang(True)
+    driver.start(wait=False)
+    driver.wait_ready()
+    driver.client.NodeGetVolumeStats(volume_id=volume_id, volume_path=str(target), timeout=3)
+    assert not driver.becomes_ready(timeout=1)
+    hang(False)
+    assert driver.becomes_ready(timeout=15)
+    driver.take_down(volume_id)
