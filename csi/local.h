@@ -72,9 +72,9 @@ int csi_local_repair(struct csi_backend *b, const struct csi_op *op, struct uc_v
 void csi_local_report_orphans(struct csi_backend *b);
 
 /** csi_local_erase() - Remove a volume's files and state; phase CREATING or DELETING only; releases
- * @lock */
+ * @lock.  FAILED_PRECONDITION if anything of the volume is still up and cannot be taken down */
 int csi_local_erase(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
-		    const struct uc_volume *v, struct uc_err *err);
+		    struct uc_volume *v, struct uc_err *err);
 
 /** csi_local_info() - What a CO is told of a volume; 0 or -ENOMEM */
 int csi_local_info(const struct uc_volume *v, struct csi_volume_info *ret_info, struct uc_err *err);

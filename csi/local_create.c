@@ -25,13 +25,66 @@
 #include "lib/base/size.h"
 #include "lib/base/str.h"
 #include "lib/os/mkfs.h"
+#include "lib/os/mount.h"
+#include "lib/vol/ctl.h"
 #include "lib/vol/split.h"
 
+/* ------------------------------------------------------------------ use of a volume */
+
+/* A mount of the volume that is not the one at merged/. */
+struct use {
+	struct csi_local *local;
+	const struct uc_volume *volume;
+	const char *merged;
+	char *found; /* owned */
+};
+
+static int find_use(void *data, const struct uc_mount_info *info)
+{
+	struct use *use = data;
+
+	if (strcmp(info->target, use->merged) == 0 ||
+	    !csi_local_owns_mount(&use->local->base, use->volume, info))
+		return 0;
+	use->found = strdup(info->target);
+	return use->found ? 1 : -ENOMEM;
+}
+
+/*
+ * A state that was lost and written anew says nothing of who uses the volume: what is there of
+ * it counts.  What nobody uses is taken down.
+ */
+static int check_unused(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
+			struct uc_volume *v, struct uc_err *err)
+{
+	struct use use = { .local = l, .volume = v };
+	cleanup_free char *merged = NULL, *found = NULL;
+	int r;
+
+	if (!csi_local_has_leftovers(&l->base, v))
+		return 0;
+	if (asprintf(&merged, "%s/volumes/%s/" UC_CTL_MERGED, l->store->path, v->id) < 0)
+		return uc_fail(err, ENOMEM, "look for users of volume `%s`", v->id);
+	use.merged = merged;
+	r = uc_mount_each(find_use, &use, err);
+	found = use.found;
+	if (r < 0)
+		return r;
+	if (found || !l->has_node)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"volume `%s` is in use%s%s, although its state does not say so",
+				v->id, found ? " at " : "", found ? UC_PRINTABLE(found) : "");
+	return csi_as(err, csi_local_down(&l->base, op, lock, v, err), UC_GRPC_FAILED_PRECONDITION);
+}
+
 int csi_local_erase(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
-		    const struct uc_volume *v, struct uc_err *err)
+		    struct uc_volume *v, struct uc_err *err)
 {
 	int r;
 
+	r = check_unused(l, op, lock, v, err);
+	if (r < 0)
+		return uc_wrap(err, r, "remove volume `%s`", v->id);
 	for (size_t i = 0; i < v->n_branches; i++) {
 		r = csi_step(op, err, "remove branch %zu of %zu", i, v->n_branches);
 		if (r == 0)
@@ -186,7 +239,7 @@ static int make_files(struct csi_local *l, const struct csi_op *op, const struct
 
 /* Undoes a creation that failed; the state says CREATING until nothing is left. */
 static void undo(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
-		 const struct uc_volume *v)
+		 struct uc_volume *v)
 {
 	struct uc_err err = { .num = 0 };
 
@@ -294,6 +347,9 @@ int csi_local_remove(struct csi_backend *b, const struct csi_op *op, const char 
 				uc_stage_phase_to_str(v.stage.phase),
 				UC_PRINTABLE(v.stage.path ? v.stage.path : v.publishes[0].target));
 	if (v.phase == UC_VOLUME_READY) {
+		r = check_unused(l, op, &lock, &v, err);
+		if (r < 0)
+			return uc_wrap(err, r, "remove volume `%s`", id);
 		v.phase = UC_VOLUME_DELETING;
 		r = csi_step(op, err, "record the removal");
 		if (r == 0)

@@ -3,11 +3,12 @@
 import json
 import os
 import subprocess
+import time
 
 import grpc
 import pytest
 
-from csi_util import MIB, status_of
+from csi_util import MIB, SLOW, status_of
 
 CODE = grpc.StatusCode
 
@@ -113,4 +114,29 @@ def test_a_recovery_that_fails_leaves_nothing(driver, work):
     assert {p["dir"] for p in json.loads((driver.state / "pools.json").read_text())["pools"]} == \
         set(map(str, driver.pools))
     driver.start()
+    driver.delete("v")
+
+
+# -- a volume that is in use although its new state does not know
+
+
+@pytest.mark.parametrize("branches", ["1", "2"], ids=["plain", "union"])
+def test_a_volume_that_pods_use_is_not_deleted_after_its_state_was_lost(driver, branches):
+    volume_id, target = driver.bring_up("v", branches=branches)
+    (target / "f").write_text("precious")
+    driver.kill()
+    (driver.state / "volumes" / "v" / "state.json").unlink()
+    assert recover(driver, "--write").returncode == 0
+    driver.start(wait=False)
+    driver.wait_ready()
+    code, end = CODE.ABORTED, time.monotonic() + 60 * SLOW
+    while code == CODE.ABORTED and time.monotonic() < end:  # the driver waits for the users to go, for a while
+        time.sleep(0.2)
+        code, text = status_of(driver.delete, "v")
+    assert code == CODE.FAILED_PRECONDITION and str(target) in text
+    assert driver.state_of("v")["phase"] == "ready" and len(driver.branch_files("v")) == int(branches)
+    (target / "f").write_text("still there")
+    assert (target / "f").read_text() == "still there"
+    driver.unpublish("v")
+    subprocess.run(["umount", str(driver.staging("v"))], check=True)
     driver.delete("v")

@@ -105,6 +105,18 @@ int __wrap_uc_call_step(struct uc_call *c, const char *fmt, ...)
 	return r;
 }
 
+static int loop_result; /* of looking for a branch's device */
+
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+{
+	(void)dev;
+	(void)ino;
+	(void)ret_loop;
+	(void)err;
+	return loop_result;
+}
+
 static size_t fds_before;
 
 static int set_up(void **state)
@@ -112,6 +124,7 @@ static int set_up(void **state)
 	(void)state;
 	fail_nothing();
 	fallocate_errno = 0;
+	loop_result = -ENOENT;
 	available = UC_GIB;
 	fds_before = open_fds();
 	local_begin(false);
@@ -538,6 +551,23 @@ static void a_volume_in_use_is_not_removed(void **state)
 	assert_int_equal(local_remove("v1", NULL), 0);
 }
 
+static void a_volume_of_which_something_is_up_is_not_removed(void **state)
+{
+	struct uc_err err = { 0 };
+
+	(void)state;
+	local_have("v1", 4);
+	loop_result = -EIO; /* who knows whether it has a device */
+	for (int i = 0; i < 2; i++) {
+		assert_true(local_remove("v1", &err) < 0);
+		assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
+		check_volume();
+	}
+	loop_result = -ENOENT;
+	assert_int_equal(local_remove("v1", NULL), 0);
+	assert_string_equal(local_files(), NO_FILES);
+}
+
 static void files_of_another_volume_of_that_name_are_not_removed(void **state)
 {
 	struct uc_err err = { 0 };
@@ -619,6 +649,7 @@ int main(void)
 		T(a_removal_that_fails_at_any_step_is_finished_by_the_retry),
 		T(a_removal_that_was_begun_is_not_taken_back_by_a_creation),
 		T(a_volume_in_use_is_not_removed),
+		T(a_volume_of_which_something_is_up_is_not_removed),
 		T(files_of_another_volume_of_that_name_are_not_removed),
 		T(a_branch_without_its_description_is_not_removed),
 		T(branches_that_are_gone_already_do_not_matter),
