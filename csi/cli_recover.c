@@ -19,9 +19,10 @@ static const char help[] =
 	"usage: union-csi recover --pool=DIR[,DIR...] [--state-dir=DIR] [--write] [-o text|json]\n"
 	"\n"
 	"Lists the volumes whose branches lie in the pools and whose state is not in the state\n"
-	"directory. With --write the state of those that are complete is written again. Nothing\n"
-	"in the pools is changed, and no directory becomes a pool. The driver must not run\n"
-	"meanwhile on the same state directory.\n";
+	"directory, or damaged. With --write the state of those that are complete is written\n"
+	"again; a damaged one is kept as state.json.bad. Nothing in the pools is changed, and no\n"
+	"directory becomes a pool. The driver must not run meanwhile on the same state "
+	"directory.\n";
 
 struct recover {
 	bool write, json;
@@ -49,10 +50,10 @@ static int parse(struct recover *r, int argc, char **argv, struct uc_err *err)
 
 static json_t *to_json(const struct csi_recovery *item, bool written)
 {
-	return json_pack("{s:s, s:I, s:I, s:I, s:b, s:s*}", "id", item->id, "capacity",
+	return json_pack("{s:s, s:I, s:I, s:I, s:b, s:s*, s:s*}", "id", item->id, "capacity",
 			 (json_int_t)item->capacity, "branches", (json_int_t)item->n_branches,
 			 "found", (json_int_t)item->n_found, "recovered", written && !item->problem,
-			 "problem", item->problem);
+			 "damage", item->damage, "problem", item->problem);
 }
 
 static int print(const struct recover *r, const struct csi_recovery_list *list)
@@ -67,9 +68,10 @@ static int print(const struct recover *r, const struct csi_recovery_list *list)
 		problems += item->problem != NULL;
 		json_array_append_new(array, to_json(item, r->write));
 		if (!r->json)
-			printf("%-44s %12s  %zu of %zu branches: %s\n", item->id,
+			printf("%-44s %12s  %zu of %zu branches: %s%s%s%s\n", item->id,
 			       uc_size_format(item->capacity, size), item->n_found,
-			       item->n_branches,
+			       item->n_branches, item->damage ? "its state is damaged (" : "",
+			       item->damage ? item->damage : "", item->damage ? "): " : "",
 			       item->problem ? item->problem
 			       : r->write    ? "recovered"
 					     : "can be recovered");

@@ -8,6 +8,7 @@
 #include "csi/inventory.h"
 #include "csi/local.h"
 #include "csi/status.h"
+#include "lib/base/log.h"
 #include "lib/base/str.h"
 #include "lib/os/mkfs.h"
 #include "lib/vol/split.h"
@@ -192,13 +193,20 @@ static int list_one(void *data, const char *id)
 	struct list *list = data;
 	cleanup_volume struct uc_volume v = { .n_branches = 0 };
 	cleanup_volume_info struct csi_volume_info info = { .capacity = 0 };
+	struct uc_err why = { .num = 0 };
 	int r;
 
 	if (strcmp(id, list->after) <= 0)
 		return 0;
-	r = uc_volume_load(list->local->store, id, &v, list->err);
-	if (r == -ENOENT || r == -EUCLEAN || (r == 0 && v.phase != UC_VOLUME_READY))
+	r = uc_volume_load(list->local->store, id, &v, &why);
+	if (r == -ENOENT || (r == 0 && v.phase != UC_VOLUME_READY))
 		return 0;
+	if (r == -EUCLEAN || r == -EFBIG) { /* one that is damaged must not hide the others */
+		log_warn("volume `%s` is not listed: %s", id, why.msg);
+		return 0;
+	}
+	if (r < 0 && list->err)
+		*list->err = why;
 	if (r == 0)
 		r = csi_local_info(&v, &info, list->err);
 	return r < 0 ? r : list->fn(list->data, &info);

@@ -35,6 +35,7 @@ void csi_recovery_list_done(struct csi_recovery_list *list)
 {
 	for (size_t i = 0; i < list->n; i++) {
 		free(list->items[i].id);
+		free(list->items[i].damage);
 		free(list->items[i].problem);
 	}
 	free(list->items);
@@ -64,23 +65,42 @@ static int parse_name(const char *name, char id[static UC_VOLUME_ID_SIZE])
 	return uc_volume_id_is_valid(id) && uc_str_parse_u64(digits, UINT32_MAX, &index) == 0;
 }
 
+/* 0: the volume has its state; -ENOENT: it has none; -EUCLEAN: damaged; others: not readable. */
+static int check_state(const struct uc_store *store, const char *id, struct uc_err *err)
+{
+	cleanup_volume struct uc_volume v = { .n_branches = 0 };
+	int r;
+
+	if (store->volumes_fd < 0)
+		return -ENOENT;
+	r = uc_volume_load(store, id, &v, err);
+	return r == -EFBIG ? -EUCLEAN : r;
+}
+
 struct scan {
 	const struct uc_store *store;
-	char **ids; /* of volumes without state */
+	char **ids; /* of volumes without a state that can be read */
 };
 
 static int scan_name(void *data, const char *name)
 {
 	struct scan *scan = data;
 	char id[UC_VOLUME_ID_SIZE];
-	cleanup_fd int dir = -1;
 
-	if (!parse_name(name, id) || uc_strv_has(scan->ids, id))
-		return 0;
-	dir = uc_open_dir_at(scan->store->volumes_fd, id);
-	if (dir >= 0 && faccessat(dir, UC_STATE_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (!parse_name(name, id) || uc_strv_has(scan->ids, id) ||
+	    check_state(scan->store, id, NULL) == 0)
 		return 0;
 	return uc_strv_push(&scan->ids, id);
+}
+
+/* Of a volume whose files are gone as well. */
+static int scan_state(void *data, const char *id)
+{
+	struct scan *scan = data;
+	int r = check_state(scan->store, id, NULL);
+
+	return r == 0 || r == -ENOENT || uc_strv_has(scan->ids, id) ? 0
+								    : uc_strv_push(&scan->ids, id);
 }
 
 static int scan_pools(struct csi_pools *pools, struct scan *scan, struct uc_err *err)
@@ -96,7 +116,7 @@ static int scan_pools(struct csi_pools *pools, struct scan *scan, struct uc_err 
 		if (r < 0)
 			return uc_fail(err, -r, "read pool `%s`", csi_pools_dir(pools, i));
 	}
-	return 0;
+	return uc_store_each(scan->store, scan_state, scan, err);
 }
 
 /* The description beside any branch: they are all the same but for the index. */
@@ -192,12 +212,25 @@ static int check_formats(struct uc_volume *v, struct uc_err *err)
 	return 0;
 }
 
-static int write_state(const struct uc_store *store, const struct uc_volume *v, struct uc_err *err)
+/* Until the new one is in its place, the damaged one has both names. */
+static int keep_damaged(int dir, struct uc_err *err)
+{
+	if (unlinkat(dir, UC_STATE_BAD, 0) < 0 && errno != ENOENT)
+		return uc_fail(err, errno, "remove `%s`", UC_STATE_BAD);
+	if (linkat(dir, UC_STATE_FILE, dir, UC_STATE_BAD, 0) < 0)
+		return uc_fail(err, errno, "keep `%s` as `%s`", UC_STATE_FILE, UC_STATE_BAD);
+	return 0;
+}
+
+static int write_state(const struct uc_store *store, const struct uc_volume *v, bool is_damaged,
+		       struct uc_err *err)
 {
 	cleanup_volume_lock struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
 	int r;
 
 	r = uc_volume_lock(store, v->id, true, &lock, err);
+	if (r == 0 && is_damaged)
+		r = keep_damaged(lock.fd, err);
 	return r < 0 ? r : csi_store(&lock, v, err);
 }
 
@@ -228,8 +261,33 @@ static int examine(struct csi_pools *pools, const struct uc_store *store, bool r
 	if (r == 0)
 		r = check_formats(&v, err);
 	if (r == 0 && recover)
-		r = write_state(store, &v, err);
+		r = write_state(store, &v, item->damage != NULL, err);
 	return r;
+}
+
+/* Fills @item but for its id; -ENOMEM. */
+static int judge(struct csi_pools *pools, const struct uc_store *store, bool recover,
+		 struct csi_recovery *item)
+{
+	struct uc_err damage = { .num = 0 }, problem = { .num = 0 };
+	int state = check_state(store, item->id, &damage);
+	int r;
+
+	if (state == -EUCLEAN) {
+		item->damage = strdup(damage.msg);
+		if (!item->damage)
+			return -ENOMEM;
+	}
+	if (state == -EUCLEAN || state == -ENOENT)
+		r = examine(pools, store, recover, item, &problem);
+	else
+		r = uc_wrap(&damage, state, "its state cannot be read");
+	if (r < 0) {
+		item->problem = strdup(problem.num ? problem.msg : damage.msg);
+		if (!item->problem)
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 int csi_local_find_orphans(struct csi_pools *pools, const struct uc_store *store, bool recover,
@@ -247,12 +305,9 @@ int csi_local_find_orphans(struct csi_pools *pools, const struct uc_store *store
 	}
 	for (char **id = scan.ids; r == 0 && id && *id; id++) {
 		struct csi_recovery *item = &list.items[list.n++];
-		struct uc_err problem = { .num = 0 };
 
 		item->id = strdup(*id);
-		if (item->id && examine(pools, store, recover, item, &problem) < 0)
-			item->problem = strdup(problem.msg);
-		if (!item->id || (problem.num && !item->problem))
+		if (!item->id || judge(pools, store, recover, item) < 0)
 			r = uc_fail(err, ENOMEM, "list volumes without state");
 	}
 	uc_strv_free(scan.ids);
@@ -291,9 +346,10 @@ void csi_local_report_orphans(struct csi_backend *b)
 	if (csi_local_find_orphans(l->pools, l->store, false, &list, &err) < 0)
 		log_warn("volumes without state are not looked for: %s", err.msg);
 	for (size_t i = 0; i < list.n; i++)
-		log_warn("the pools hold %zu of %zu branches of volume `%s`, which has no "
-			 "state%s%s: see union-csi recover",
+		log_warn("the pools hold %zu of %zu branches of volume `%s`, %s%s%s: "
+			 "see union-csi recover",
 			 list.items[i].n_found, list.items[i].n_branches, list.items[i].id,
+			 list.items[i].damage ? "whose state is damaged" : "which has no state",
 			 list.items[i].problem ? "; " : "",
 			 list.items[i].problem ? list.items[i].problem : "");
 	csi_recovery_list_done(&list);

@@ -5,12 +5,13 @@
 #include "lib/base/err.h"
 #include "lib/vol/store.h"
 
-/** struct csi_recovery - what was found in the pools that has no state */
+/** struct csi_recovery - a volume without a state that could be read */
 struct csi_recovery {
 	char *id;          /* the volume's, as the files are named */
 	size_t n_branches; /* that it has */
 	size_t n_found;    /* whose files are there, whole */
 	uint64_t capacity; /* bytes */
+	char *damage;      /* what is wrong with its state; NULL: there is none */
 	char *problem;     /* why it cannot be recovered; NULL: it can be, or was */
 };
 
@@ -25,10 +26,10 @@ void csi_recovery_list_done(struct csi_recovery_list *list);
 
 /**
  * csi_local_find_orphans() - Look for volumes whose files are in the pools, but whose state is not
- * there
+ * there, and for volumes whose state is damaged
  * @pools:	Pools
  * @store:	State
- * @recover:	Write the state of those that are complete
+ * @recover:	Write the state of those that are complete; a damaged one is kept as UC_STATE_BAD
  * @ret_list:	What was found; release with csi_recovery_list_done()
  *
  * Nothing in the pools is changed or removed.

@@ -291,7 +291,7 @@ static int check_unserved(int dir_fd, struct uc_err *err)
 int uc_volume_forget(const struct uc_store *store, struct uc_volume_lock *lock, const char *id,
 		     struct uc_err *err)
 {
-	static const char *const leavings[] = { UC_CTL_SOCKET, "server.log" };
+	static const char *const leavings[] = { UC_CTL_SOCKET, UC_STATE_BAD, "server.log" };
 	int r;
 
 	r = check_unserved(lock->fd, err);

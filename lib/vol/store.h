@@ -15,6 +15,7 @@
 #include "lib/vol/state.h"
 
 #define UC_STATE_FILE "state.json"
+#define UC_STATE_BAD "state.json.bad" /* one that was damaged and replaced */
 
 /** struct uc_store - an open state directory */
 struct uc_store {

@@ -140,3 +140,54 @@ def test_a_volume_that_pods_use_is_not_deleted_after_its_state_was_lost(driver, 
     driver.unpublish("v")
     subprocess.run(["umount", str(driver.staging("v"))], check=True)
     driver.delete("v")
+
+
+# -- a state that is damaged
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"\0" * 4096, b'{"version": 1}', b"x" * (5 * MIB)],
+                         ids=["empty", "torn", "zeroes", "no fields", "huge"])
+def test_a_damaged_state_is_reported_kept_and_rebuilt(driver, garbage):
+    volume_id, target = driver.bring_up("v")
+    (target / "f").write_text("precious")
+    put_away(driver, volume_id)
+    driver.create("other")
+    state = driver.state / "volumes" / "v" / "state.json"
+    state.write_bytes(garbage)
+    assert [e.volume.volume_id for e in driver.client.ListVolumes().entries] == ["other"]
+    assert "volume `v` is not listed" in driver.log.read_text()
+    driver.stop()
+    done = recover(driver, "-o", "json")
+    assert done.returncode == 0
+    volume, = json.loads(done.stdout)["volumes"]
+    assert volume["id"] == "v" and volume["damage"] and not volume["recovered"] and "problem" not in volume
+    assert "state is damaged" in recover(driver).stdout and state.read_bytes() == garbage
+    done = recover(driver, "--write")
+    assert done.returncode == 0 and "recovered" in done.stdout
+    assert (state.parent / "state.json.bad").read_bytes() == garbage
+    driver.start()
+    driver.attach("v")
+    driver.stage("v")
+    assert (driver.publish("v") / "f").read_text() == "precious"
+    driver.take_down("v")
+    driver.delete("other")
+
+
+def test_a_damaged_state_whose_branches_are_gone_is_a_problem(driver):
+    driver.create("v")
+    driver.stop()
+    state = driver.state / "volumes" / "v" / "state.json"
+    good = state.read_text()
+    state.write_text("{")
+    for f in driver.branch_files("v"):
+        f.rename(driver.work / f.name)
+        f.with_suffix(".json").rename(driver.work / f.with_suffix(".json").name)
+    done = recover(driver, "--write")
+    assert done.returncode == 1 and "state is damaged" in done.stdout
+    assert os.listdir(state.parent) == ["state.json"] and state.read_text() == "{"
+    for i, pool in enumerate(driver.pools):
+        for suffix in ("img", "json"):
+            (driver.work / f"v.{i}.{suffix}").rename(pool / f"v.{i}.{suffix}")
+    state.write_text(good)
+    driver.start()
+    driver.delete("v")
