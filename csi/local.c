@@ -235,6 +235,14 @@ static uint64_t branches_on(const struct csi_space *space, size_t pools, uint64_
 	return count;
 }
 
+/* The largest of @n branches of one size on a disk. */
+static uint64_t branch_that_fits(const struct csi_space *space, uint64_t n)
+{
+	uint64_t each = space->available / n;
+
+	return each > CSI_BRANCH_OVERHEAD ? each - CSI_BRANCH_OVERHEAD : 0;
+}
+
 /*
  * The largest volume: as many branches as asked for, each as large as the
  * tightest disk allows.  A maximum for branches makes larger volumes of more
@@ -251,8 +259,8 @@ static uint64_t largest(const struct csi_space *space, size_t pools, const struc
 		for (size_t i = 0; i < pools; i++) {
 			uint64_t on = branches_on(space, pools, n, i);
 
-			if (on && space[i].available / on < each)
-				each = space[i].available / on;
+			if (on && branch_that_fits(&space[i], on) < each)
+				each = branch_that_fits(&space[i], on);
 		}
 		each -= each % UC_BRANCH_UNIT;
 		if (each > INT64_MAX / n)

@@ -123,6 +123,14 @@ int csi_branch_format(struct csi_local *l, const struct csi_op *op, struct uc_vo
 int csi_sidecar_read(int pool_fd, const char *name, struct uc_volume *ret_v, size_t *ret_index,
 		     struct uc_err *err);
 
+/**
+ * CSI_BRANCH_OVERHEAD - what a branch may take of a pool besides its size
+ *
+ * Its JSON file, twice while that is replaced, and what the pool's filesystem notes of the
+ * image's blocks, also where these are in many pieces.
+ */
+#define CSI_BRANCH_OVERHEAD (1 << 20)
+
 /** CSI_IMAGE, CSI_SIDECAR - suffixes of a branch's two files */
 #define CSI_IMAGE ".img"
 #define CSI_SIDECAR ".json"

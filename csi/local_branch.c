@@ -37,11 +37,13 @@
 #include "lib/os/blk.h"
 #include "lib/os/fd.h"
 #include "lib/os/mkfs.h"
+#include "lib/os/statfs.h"
 #include "lib/vol/split.h"
 
 enum {
 	SIDECAR_VERSION = 1,
 	SIDECAR_MAX = 4 << 20,
+	STATFS_MS = 10000,
 };
 
 const char *csi_branch_name(char to[static CSI_BRANCH_NAME_SIZE], const char *id, size_t i,
@@ -122,6 +124,32 @@ int csi_sidecar_read(int pool_fd, const char *name, struct uc_volume *ret_v, siz
 	return 0;
 }
 
+/* Says why, by errno, a file does not get its size. */
+static int fail_allocate(int fd, const char *name, uint64_t size, struct uc_err *err)
+{
+	unsigned long long bytes = size;
+	struct uc_statfs usage;
+	int num = errno;
+
+	if (num == EOPNOTSUPP)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"allocate `%s`: the pool's filesystem cannot reserve space; use "
+				"--thin",
+				name);
+	if (num == EFBIG)
+		return csi_fail(err, UC_GRPC_OUT_OF_RANGE,
+				"allocate %llu bytes for `%s`: the pool's filesystem has no files "
+				"that large",
+				bytes, name);
+	/* What it got before there was no more must not count as taken. */
+	if (num == ENOSPC && ftruncate(fd, 0) == 0 &&
+	    uc_statfs_bounded(fd, STATFS_MS, &usage, NULL) == 0)
+		return csi_fail(err, UC_GRPC_RESOURCE_EXHAUSTED,
+				"allocate %llu bytes for `%s`: the pool has %llu bytes free", bytes,
+				name, (unsigned long long)usage.available);
+	return uc_fail(err, num, "allocate %llu bytes for `%s`", bytes, name);
+}
+
 static int make_image(int pool_fd, const char *name, uint64_t size, bool thin, struct uc_err *err)
 {
 	cleanup_fd int fd = -1;
@@ -129,15 +157,8 @@ static int make_image(int pool_fd, const char *name, uint64_t size, bool thin, s
 	fd = openat(pool_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return uc_fail(err, errno, "create `%s`", name);
-	if (thin ? ftruncate(fd, (off_t)size) < 0 : fallocate(fd, 0, 0, (off_t)size) < 0) {
-		if (errno == EOPNOTSUPP)
-			return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
-					"allocate `%s`: the pool's filesystem cannot reserve "
-					"space; use --thin",
-					name);
-		return uc_fail(err, errno, "allocate %llu bytes for `%s`", (unsigned long long)size,
-			       name);
-	}
+	if (thin ? ftruncate(fd, (off_t)size) < 0 : fallocate(fd, 0, 0, (off_t)size) < 0)
+		return fail_allocate(fd, name, size, err);
 	if (fsync(fd) < 0 || fsync(pool_fd) < 0)
 		return uc_fail(err, errno, "sync `%s`", name);
 	return 0;
@@ -249,9 +270,12 @@ int csi_branch_reserve(struct csi_local *l, const struct uc_volume *v, size_t i,
 	if (fd < 0)
 		return fd;
 	/* Fills what was punched before; nothing to do otherwise. */
-	if (fallocate(fd, 0, 0, st.st_size) < 0)
-		return uc_fail(err, errno, "reserve the space of branch %zu", i);
-	return 0;
+	if (fallocate(fd, 0, 0, st.st_size) == 0)
+		return 0;
+	/* XFS asks for the whole size to be free, also where the file has all of its blocks. */
+	if (errno == ENOSPC && st.st_blocks * 512 >= st.st_size)
+		return 0;
+	return uc_fail(err, errno, "reserve the space of branch %zu", i);
 }
 
 int csi_branch_find(struct csi_local *l, const struct uc_volume *v, size_t i,

@@ -158,7 +158,7 @@ static int check_space(struct csi_local *l, const struct uc_split *split, struct
 		for (size_t k = 0; k < first; k++)
 			if (space[k].device == space[first].device)
 				first = k;
-		need[first] += uc_split_branch_size(split, i);
+		need[first] += uc_split_branch_size(split, i) + CSI_BRANCH_OVERHEAD;
 	}
 	for (size_t i = 0; i < n; i++)
 		if (need[i] > space[i].available)

@@ -1,5 +1,7 @@
 """CSI's Controller service: every RPC, and the errors that the specification's tables ask for."""
 
+import re
+
 import grpc
 import pytest
 
@@ -351,18 +353,31 @@ def test_a_volume_that_does_not_exist_is_not_found(driver):
     assert status_of(driver.client.ControllerGetVolume, volume_id="w")[0] == CODE.NOT_FOUND
 
 
-def test_a_volume_of_the_capacity_that_is_reported_can_be_had(make_driver, disk):
-    driver = make_driver(pools=[disk("disk-a", 200 * MIB), disk("disk-b", 120 * MIB)]).start()
-    answer = driver.client.GetCapacity(parameters={"branches": "2"})
+@pytest.mark.parametrize("fs", ["ext4", "xfs", "btrfs"])
+@pytest.mark.parametrize("branches", [1, 2, 7])
+def test_a_volume_of_the_capacity_that_is_reported_can_be_had(make_driver, disk, fs, branches):
+    driver = make_driver(pools=[disk("disk-a", 400 * MIB, fs), disk("disk-b", 300 * MIB, fs)]).start()
+    answer = driver.client.GetCapacity(parameters={"branches": str(branches)})
     size = answer.maximum_volume_size.value
     assert answer.available_capacity == size
-    assert 180 * MIB < size < 240 * MIB  # twice the smaller disk
-    assert answer.minimum_volume_size.value == 32 * MIB
-    assert status_of(driver.create, "v", size + 64 * MIB)[0] == CODE.RESOURCE_EXHAUSTED
+    assert size > 200 * MIB
+    assert answer.minimum_volume_size.value == branches * 16 * MIB
+    code, text = status_of(driver.create, "v", size + branches * 4096, branches=str(branches))
+    assert code == CODE.RESOURCE_EXHAUSTED and re.search(r"has \d+ bytes free, \d+ are needed", text)
     assert driver.branch_files() == []
-    driver.create("v", size - 2 * MIB)  # the pool's own metadata takes a little
-    assert driver.client.GetCapacity().available_capacity < 32 * MIB
+    driver.create("v", size, branches=str(branches))
+    assert driver.client.GetCapacity(parameters={"branches": "2"}).available_capacity < size
+    driver.attach("v")
+    driver.stage("v")
+    driver.unstage("v")
+    driver.detach("v")
     driver.delete("v")
+
+
+def test_a_branch_that_no_file_can_be_is_out_of_range(make_driver, disk):
+    driver = make_driver("--thin", pools=[disk("disk-a", 64 * MIB)]).start()
+    code, text = status_of(driver.create, "v", 1 << 50, branches="1")
+    assert code == CODE.OUT_OF_RANGE and str(1 << 50) in text and "v.0.img" in text
 
 
 def test_capacity_elsewhere_or_of_what_is_not_supported_is_none(driver):

@@ -329,43 +329,44 @@ static uint64_t maximum(uint64_t branches, uint64_t max_branch, uint64_t a, uint
 
 static void the_largest_volume_fits_the_tightest_disk(void **state)
 {
-	const uint64_t g = UC_GIB;
+	const uint64_t g = UC_GIB, o = CSI_BRANCH_OVERHEAD;
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++)
 		device[i] = i + 1;
 	/* Branch i is in pool i mod 3. */
-	assert_int_equal(maximum(1, 0, 5 * g, g, g), 5 * g);
-	assert_int_equal(maximum(2, 0, 5 * g, 2 * g, g), 2 * 2 * g);
-	assert_int_equal(maximum(3, 0, 5 * g, 2 * g, g), 3 * g);
-	assert_int_equal(maximum(4, 0, 4 * g, 9 * g, 9 * g), 4 * 2 * g);
+	assert_int_equal(maximum(1, 0, 5 * g + o, g, g), 5 * g);
+	assert_int_equal(maximum(2, 0, 5 * g, 2 * g + o, g), 2 * 2 * g);
+	assert_int_equal(maximum(3, 0, 5 * g, 2 * g, g + o), 3 * g);
+	assert_int_equal(maximum(4, 0, 4 * g + 2 * o, 9 * g, 9 * g), 4 * 2 * g);
 	assert_int_equal(maximum(1, 0, 0, g, g), 0);
+	assert_int_equal(maximum(1, 0, o - 1, g, g), 0);
 	assert_int_equal(maximum(2, 0, g, 4095, g), 0);
 	/* Whole blocks only. */
-	assert_int_equal(maximum(1, 0, g + 4095, g, g), g);
+	assert_int_equal(maximum(1, 0, g + o + 4095, g, g), g);
 }
 
 static void pools_on_one_disk_share_its_space(void **state)
 {
-	const uint64_t g = UC_GIB;
+	const uint64_t g = UC_GIB, o = CSI_BRANCH_OVERHEAD;
 
 	(void)state;
 	device[0] = device[1] = 1;
 	device[2] = 2;
-	assert_int_equal(maximum(2, 0, 4 * g, 4 * g, 9 * g), 4 * g);
-	assert_int_equal(maximum(3, 0, 4 * g, 4 * g, 9 * g), 3 * 2 * g);
+	assert_int_equal(maximum(2, 0, 4 * g + 2 * o, 4 * g + 2 * o, 9 * g), 4 * g);
+	assert_int_equal(maximum(3, 0, 4 * g + 2 * o, 4 * g + 2 * o, 9 * g), 3 * 2 * g);
 }
 
 static void a_largest_branch_makes_more_branches(void **state)
 {
-	const uint64_t g = UC_GIB;
+	const uint64_t g = UC_GIB, o = CSI_BRANCH_OVERHEAD;
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++)
 		device[i] = i + 1;
-	assert_int_equal(maximum(2, g, 4 * g, 4 * g, 4 * g), 12 * g);
-	assert_int_equal(maximum(1, g, 2 * g, g, g), 4 * g);
-	assert_int_equal(maximum(1, 8 * g, 2 * g, g, g), 2 * g);
+	assert_int_equal(maximum(2, g, 4 * (g + o), 4 * (g + o), 4 * (g + o)), 12 * g);
+	assert_int_equal(maximum(1, g, 2 * (g + o), g + o, g + o), 4 * g);
+	assert_int_equal(maximum(1, 8 * g, 2 * g + o, g, g), 2 * g);
 }
 
 static void what_is_promised_can_be_made(void **state)
@@ -379,7 +380,7 @@ static void what_is_promised_can_be_made(void **state)
 	device[0] = device[1] = 1;
 	device[2] = 2;
 	most = maximum(3, 0, 100 << 20, 100 << 20, 50 << 20);
-	assert_int_equal(most, 3 * (50 << 20));
+	assert_int_equal(most, 3 * ((50 << 20) - CSI_BRANCH_OVERHEAD));
 	c.required = most + 1;
 	assert_true(local_create(&c, NULL) < 0);
 	assert_string_equal(local_files(), NO_FILES);

@@ -390,11 +390,11 @@ static void no_more_is_taken_than_a_disk_has(void **state)
 
 	(void)state;
 	/* The pools are on one disk here, so that it needs all four. */
-	available = (4 << 24) - 1;
+	available = (4 << 24) + 4 * CSI_BRANCH_OVERHEAD - 1;
 	check_refused(&c, UC_GRPC_RESOURCE_EXHAUSTED,
-		      "has 67108863 bytes free, 67108864 are needed");
+		      "has 71303167 bytes free, 71303168 are needed");
 	assert_string_equal(local_files(), NO_FILES);
-	available = 4 << 24;
+	available++;
 	assert_int_equal(local_create(&c, NULL), 0);
 }
 
@@ -422,7 +422,11 @@ static void a_disk_that_cannot_reserve_says_so(void **state)
 	fallocate_errno = EOPNOTSUPP;
 	check_refused(&c, UC_GRPC_FAILED_PRECONDITION, "use --thin");
 	fallocate_errno = ENOSPC;
-	check_refused(&c, UC_GRPC_RESOURCE_EXHAUSTED, "allocate 16777216 bytes for `v1.0.img`");
+	available = 80 << 20;
+	check_refused(&c, UC_GRPC_RESOURCE_EXHAUSTED,
+		      "allocate 16777216 bytes for `v1.0.img`: the pool has 83886080 bytes free");
+	fallocate_errno = EFBIG;
+	check_refused(&c, UC_GRPC_OUT_OF_RANGE, "allocate 16777216 bytes for `v1.0.img`");
 	assert_string_equal(local_files(), NO_FILES);
 }
 
