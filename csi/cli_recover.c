@@ -14,38 +14,87 @@
 #include "lib/base/log.h"
 #include "lib/base/size.h"
 #include "lib/base/str.h"
+#include "lib/base/uuid.h"
 
 static const char help[] =
 	"usage: union-csi recover --pool=DIR[,DIR...] [--state-dir=DIR] [--write] [-o text|json]\n"
+	"       union-csi recover --forget-pool=UUID [--state-dir=DIR] [-o text|json]\n"
 	"\n"
 	"Lists the volumes whose branches lie in the pools and whose state is not in the state\n"
 	"directory, or damaged. With --write the state of those that are complete is written\n"
 	"again; a damaged one is kept as state.json.bad. Nothing in the pools is changed, and no\n"
-	"directory becomes a pool. The driver must not run meanwhile on the same state "
-	"directory.\n";
+	"directory becomes a pool. The driver must not run meanwhile on the same state directory.\n"
+	"\n"
+	"With --forget-pool, a pool whose disk is gone for good is forgotten: an empty disk in "
+	"its\n"
+	"place becomes a new pool. It is refused while a volume has a branch there.\n";
 
 struct recover {
 	bool write, json;
+	const char *forget; /* UUID of a pool, or NULL */
 	struct csi_options options;
 };
 
-/* Takes our own options out of @argv and leaves the driver's. */
+/* The value of option @name, where @argv[*i] is it: "--name=V", "--name V", "-nV" or "-n V". */
+static const char *value_of(const char *name, char **argv, int *i)
+{
+	const char *arg = argv[*i];
+	size_t n = strlen(name);
+
+	if (strncmp(arg, name, n) != 0)
+		return NULL;
+	if (!arg[n])
+		return argv[*i + 1] ? argv[++*i] : "";
+	if (name[1] != '-')
+		return arg + n;
+	return arg[n] == '=' ? arg + n + 1 : NULL;
+}
+
+static int set_format(struct recover *r, const char *value, struct uc_err *err)
+{
+	r->json = strcmp(value, "json") == 0;
+	if (!r->json && strcmp(value, "text") != 0)
+		return uc_fail_as(err, EINVAL, 0, "-o `%s` is not text or json",
+				  UC_PRINTABLE(value));
+	return 0;
+}
+
+static int set_forget(struct recover *r, const char *value, struct uc_err *err)
+{
+	r->forget = value;
+	if (!uc_uuid_is_valid(value))
+		return uc_fail_as(err, EINVAL, 0, "--forget-pool `%s` is not a pool's UUID",
+				  UC_PRINTABLE(value));
+	return 0;
+}
+
+/* Takes our own options out of @argv and leaves the driver's.  Positive: there is nothing to do. */
 static int parse(struct recover *r, int argc, char **argv, struct uc_err *err)
 {
-	int n = 1;
+	int n = 1, k = 0;
 
-	for (int i = 1; i < argc; i++) {
+	for (int i = 1; i < argc && k == 0; i++) {
+		const char *value;
+
 		if (strcmp(argv[i], "--write") == 0)
 			r->write = true;
-		else if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
-			r->json = strcmp(argv[++i], "json") == 0;
 		else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-			return 1;
+			k = fputs(help, stdout) < 0 ? -EIO : 1;
+		else if ((value = value_of("-o", argv, &i)) ||
+			 (value = value_of("--output", argv, &i)))
+			k = set_format(r, value, err);
+		else if ((value = value_of("--forget-pool", argv, &i)))
+			k = set_forget(r, value, err);
 		else
 			argv[n++] = argv[i];
 	}
+	if (k != 0)
+		return k;
 	argv[n] = NULL;
-	return csi_options_parse(n, argv, &r->options, err);
+	k = csi_options_parse(n, argv, &r->options, err);
+	if (k == 0 && !r->options.pools && !r->forget)
+		k = uc_fail_as(err, EINVAL, 0, "--pool is missing");
+	return k;
 }
 
 static json_t *to_json(const struct csi_recovery *item, bool written)
@@ -125,6 +174,25 @@ static int run(const struct recover *recover, struct csi_recovery_list *ret_list
 	return find(&recover->options, true, ret_list, err);
 }
 
+static int forget(const struct recover *recover, struct uc_err *err)
+{
+	cleanup_with(csi_pools_freep) struct csi_pools *pools = NULL;
+	static char *const none[] = { NULL };
+	struct uc_store store = UC_STORE_INIT;
+	int r;
+
+	r = uc_store_look(recover->options.state_dir, &store, err);
+	if (r == 0)
+		r = csi_pools_new(none, &store, CSI_POOLS_RECORD, &pools, err);
+	if (r == 0)
+		r = csi_local_forget_pool(pools, &store, recover->forget, err);
+	uc_store_close(&store);
+	if (r == 0)
+		printf(recover->json ? "{\n  \"forgotten\": \"%s\"\n}\n" : "forgotten %s\n",
+		       recover->forget);
+	return r;
+}
+
 int csi_cli_recover(int argc, char **argv)
 {
 	struct recover recover = { .write = false };
@@ -134,19 +202,16 @@ int csi_cli_recover(int argc, char **argv)
 
 	uc_log_init(UC_LOG_WARN, UC_LOG_TEXT);
 	r = parse(&recover, argc, argv, &err);
-	if (r > 0)
-		fputs(help, stdout);
-	if (r == 0 && !recover.options.pools)
-		r = uc_fail_as(&err, EINVAL, 0, "--pool is missing");
-	if (r < 0)
+	if (r < 0) {
+		fprintf(stderr, "union-csi: %s (see union-csi recover --help)\n", err.msg);
 		status = 2;
-	if (r == 0) {
-		r = run(&recover, &list, &err);
-		if (r < 0 || print(&recover, &list) > 0)
+	} else if (r == 0) {
+		r = recover.forget ? forget(&recover, &err) : run(&recover, &list, &err);
+		if (r < 0)
+			fprintf(stderr, "union-csi: %s\n", err.msg);
+		if (r < 0 || (!recover.forget && print(&recover, &list) > 0))
 			status = EXIT_FAILURE;
 	}
-	if (r < 0)
-		fprintf(stderr, "union-csi: %s\n", err.msg);
 	csi_recovery_list_done(&list);
 	csi_options_done(&recover.options);
 	return status;

@@ -318,6 +318,41 @@ int csi_local_find_orphans(struct csi_pools *pools, const struct uc_store *store
 	return r;
 }
 
+/* --------------------------------------------------------------------- forgetting */
+
+struct forget {
+	const struct uc_store *store;
+	const char *pool;
+	struct uc_err *err;
+};
+
+static int check_no_branch(void *data, const char *id)
+{
+	const struct forget *forget = data;
+	cleanup_volume struct uc_volume v = { .n_branches = 0 };
+	struct uc_err why = { .num = 0 };
+	int r = uc_volume_load(forget->store, id, &v, &why);
+
+	if (r < 0 && r != -ENOENT)
+		return uc_fail_as(forget->err, EBUSY, 0, "who knows whether pool %s is used: %s",
+				  forget->pool, why.msg);
+	for (size_t i = 0; i < v.n_branches; i++)
+		if (strcmp(v.branches[i].pool, forget->pool) == 0)
+			return uc_fail_as(forget->err, EBUSY, 0,
+					  "pool %s holds branch %zu of volume `%s`", forget->pool,
+					  i, id);
+	return 0;
+}
+
+int csi_local_forget_pool(struct csi_pools *pools, const struct uc_store *store, const char *uuid,
+			  struct uc_err *err)
+{
+	struct forget forget = { .store = store, .pool = uuid, .err = err };
+	int r = uc_store_each(store, check_no_branch, &forget, err);
+
+	return r < 0 ? r : csi_pools_forget(pools, uuid, err);
+}
+
 /* ------------------------------------------------------------------ at start-up */
 
 int csi_local_repair(struct csi_backend *b, const struct csi_op *op, struct uc_volume_lock *lock,

@@ -36,3 +36,15 @@ void csi_recovery_list_done(struct csi_recovery_list *list);
  */
 int csi_local_find_orphans(struct csi_pools *pools, const struct uc_store *store, bool recover,
 			   struct csi_recovery_list *ret_list, struct uc_err *err);
+
+/**
+ * csi_local_forget_pool() - Forget a pool whose disk is gone for good
+ * @pools:	Pools
+ * @store:	State
+ * @uuid:	The pool
+ *
+ * Return: 0, -EBUSY (a volume has a branch there, or its state cannot be read), or another negative
+ * errno
+ */
+int csi_local_forget_pool(struct csi_pools *pools, const struct uc_store *store, const char *uuid,
+			  struct uc_err *err);

@@ -390,22 +390,29 @@ static int settle(struct csi_pools *p, const struct visit *v, struct uc_err *err
 }
 
 /* Another process on the same state directory may be changing it, too. */
-static int settle_exclusively(struct csi_pools *p, const struct visit *v, struct uc_err *err)
+static int lock_known(struct csi_pools *p, struct uc_err *err)
 {
-	int r = 0;
-
 	pthread_mutex_lock(&p->lock);
 	if (p->store->fd >= 0 && flock(p->store->fd, LOCK_EX) < 0)
-		r = uc_fail(err, errno, "lock the state directory");
-	if (r == 0) {
-		forget_known(p);
-		r = load_known(p, err);
-	}
-	if (r == 0)
-		r = settle(p, v, err);
+		return uc_fail(err, errno, "lock the state directory");
+	forget_known(p);
+	return load_known(p, err);
+}
+
+static void unlock_known(struct csi_pools *p)
+{
 	if (p->store->fd >= 0)
 		flock(p->store->fd, LOCK_UN);
 	pthread_mutex_unlock(&p->lock);
+}
+
+static int settle_exclusively(struct csi_pools *p, const struct visit *v, struct uc_err *err)
+{
+	int r = lock_known(p, err);
+
+	if (r == 0)
+		r = settle(p, v, err);
+	unlock_known(p);
 	return r;
 }
 
@@ -528,6 +535,23 @@ int csi_pools_ready(struct csi_pools *p, bool (*is_used)(void *data, const char 
 				     "pool %s holds branches of volumes and is not among the pools",
 				     *uuid);
 	return r < 0 ? r : 0;
+}
+
+int csi_pools_forget(struct csi_pools *p, const char *uuid, struct uc_err *err)
+{
+	struct known *known;
+	int r = lock_known(p, err);
+
+	known = r == 0 ? find_uuid(p, uuid) : NULL;
+	if (r == 0 && !known)
+		r = uc_fail_as(err, ENOENT, 0, "pool %s is not known", uuid);
+	if (known) {
+		free(known->dir);
+		*known = p->known[--p->n_known];
+		r = store_known(p, err);
+	}
+	unlock_known(p);
+	return r;
 }
 
 int csi_pools_space(struct csi_pools *p, size_t i, struct csi_space *ret, struct uc_err *err)

@@ -32,7 +32,7 @@ enum csi_pools_mode {
 
 /**
  * csi_pools_new() - Set the pools up
- * @dirs:	Directories as the user gave them, ended by NULL; at least one
+ * @dirs:	Directories as the user gave them, ended by NULL
  * @store:	Borrowed; must outlive the pools
  * @mode:	What may be done with them
  * @ret_pools:	Result
@@ -82,6 +82,16 @@ int csi_pools_open_uuid(struct csi_pools *pools, const char *uuid, struct uc_err
  */
 int csi_pools_ready(struct csi_pools *pools, bool (*is_used)(void *data, const char *uuid),
 		    void *data, struct uc_err *err);
+
+/**
+ * csi_pools_forget() - Have the state forget a pool: what is at its place then is like any directory
+ * @uuid:	The pool; no volume may have a branch there
+ *
+ * Other processes on the same state directory see it at their next look at that place.
+ *
+ * Return: 0, -ENOENT (the state does not know it), or another negative errno
+ */
+int csi_pools_forget(struct csi_pools *pools, const char *uuid, struct uc_err *err);
 
 /** struct csi_space - what a pool's disk has */
 struct csi_space {

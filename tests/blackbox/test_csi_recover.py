@@ -191,3 +191,68 @@ def test_a_damaged_state_whose_branches_are_gone_is_a_problem(driver):
     state.write_text(good)
     driver.start()
     driver.delete("v")
+
+
+# -- a disk that was replaced
+
+
+def uuid_of(pool):
+    return json.loads((pool / ".union-csi-pool").read_text())["uuid"]
+
+
+def test_a_replaced_disk_is_introduced_by_forgetting_the_old_one(make_driver, disk):
+    disks = [disk("disk-a", 100 * MIB), disk("disk-b", 100 * MIB)]
+    driver = make_driver(pools=disks).start()
+    driver.create("v")
+    old = uuid_of(disks[1])
+
+    def forget(*args):
+        return driver.cli("recover", f"--state-dir={driver.state}", f"--forget-pool={old}", *args, check=False)
+
+    done = forget()
+    assert done.returncode == 1 and "`v`" in done.stderr and old in done.stderr
+    driver.delete("v")
+    subprocess.run(["umount", str(disks[1])], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", f"{disks[1]}.img"], check=True)
+    subprocess.run(["mount", "-o", "loop", f"{disks[1]}.img", str(disks[1])], check=True)
+    assert driver.becomes_ready(False)
+    assert not (disks[1] / ".union-csi-pool").exists()
+    done = forget("-o", "json")
+    assert done.returncode == 0 and json.loads(done.stdout) == {"forgotten": old}
+    assert driver.becomes_ready()  # it need not be started again
+    assert uuid_of(disks[1]) != old
+    driver.create("v")
+    driver.delete("v")
+    done = forget()
+    assert done.returncode == 1 and "not known" in done.stderr
+
+
+def test_no_pool_is_forgotten_while_a_state_cannot_be_read(driver):
+    driver.create("v")
+    state = driver.state / "volumes" / "v" / "state.json"
+    good, known = state.read_text(), (driver.state / "pools.json").read_text()
+    state.write_text("{")
+    done = driver.cli("recover", f"--state-dir={driver.state}", f"--forget-pool={uuid_of(driver.pools[0])}",
+                      check=False)
+    assert done.returncode == 1 and "`v`" in done.stderr
+    assert (driver.state / "pools.json").read_text() == known
+    state.write_text(good)
+    driver.delete("v")
+
+
+# -- the command line
+
+
+@pytest.mark.parametrize("args,word", [
+    (["-o", "yaml"], "yaml"), (["-oyaml"], "yaml"), (["--output=yaml"], "yaml"), (["-o"], "-o"),
+    (["--forget-pool=x"], "x"), (["--forget-pool"], "--forget-pool"), (["--nonsense"], "--nonsense"),
+    (["more"], "more")])
+def test_a_wrong_command_line_is_explained_with_exit_status_2(driver, args, word):
+    done = recover(driver, *args)
+    assert done.returncode == 2 and word in done.stderr and done.stdout == "", done.stderr
+
+
+def test_help_and_version_are_printed_alone(driver):
+    assert recover(driver, "--help").stdout.startswith("usage: union-csi recover")
+    assert recover(driver, "--version").stdout.count("\n") == 1
+    assert json.loads(recover(driver, "--output", "json").stdout) == {"volumes": []}

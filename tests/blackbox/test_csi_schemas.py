@@ -78,6 +78,16 @@ def test_what_recover_prints_is_by_its_schema(make_driver):
     validate("cli", document)
     assert {v["id"]: "problem" in v for v in document["volumes"]} == {"whole": False, "broken": True}
     aside.rename(driver.pools[0] / "broken.0.img")
+    state = driver.state / "volumes" / "whole" / "state.json"
+    good = state.read_text()
+    state.write_text("{")
+    document = json.loads(driver.cli(*args, f"--state-dir={driver.state}").stdout)
+    validate("cli", document)
+    assert "damage" in document["volumes"][0]
+    state.write_text(good)
     driver.start()
     driver.delete("whole")
     driver.delete("broken")
+    uuid = json.loads((driver.pools[0] / ".union-csi-pool").read_text())["uuid"]
+    validate("cli", json.loads(driver.cli("recover", f"--state-dir={driver.state}", f"--forget-pool={uuid}",
+                                          "-o", "json").stdout))
