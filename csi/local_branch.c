@@ -287,17 +287,17 @@ int csi_branch_find(struct csi_local *l, const struct uc_volume *v, size_t i,
 	struct uc_err ignored;
 	struct stat st;
 
+	csi_branch_name(name, v->id, i, CSI_IMAGE);
 	if (b->file_ino)
-		return uc_loopdev_find(b->file_dev, b->file_ino, ret_loop, err);
+		return uc_loopdev_find(b->file_dev, b->file_ino, name, ret_loop, err);
 	/* Not noted: a crash came between attaching and storing the state, or it is not attached.
 	 */
 	pool_fd = csi_pools_open_uuid(l->pools, b->pool, &ignored);
 	if (pool_fd < 0)
 		return -ENOENT;
-	csi_branch_name(name, v->id, i, CSI_IMAGE);
 	if (fstatat(pool_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? -ENOENT : uc_fail(err, errno, "stat `%s`", name);
-	return uc_loopdev_find(st.st_dev, st.st_ino, ret_loop, err);
+	return uc_loopdev_find(st.st_dev, st.st_ino, name, ret_loop, err);
 }
 
 /* 0: nothing to do; positive: format, the value 2 also over what is there; else refused. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/loop.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/buf.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/str.h"
 #include "lib/os/clock.h"
@@ -42,14 +44,36 @@ static bool has_file(const struct loop_info64 *st, dev_t dev, ino_t ino)
 struct find {
 	dev_t dev;
 	ino_t ino;
+	const char *name; /* of the file */
+	bool with_name;   /* look at devices with a file of that name, or at the others */
 	struct uc_loopdev *ret_loop;
 };
+
+/* The path of the file behind a device, as sysfs has it without asking the file's filesystem. */
+static int read_path(int number, struct uc_buf *ret)
+{
+	char path[UC_LOOPDEV_PATH_SIZE + 32];
+	int r;
+
+	snprintf(path, sizeof(path), "/sys/block/loop%d/loop/backing_file", number);
+	r = uc_read_file_at(AT_FDCWD, path, PATH_MAX + 64, ret);
+	if (r == 0 && ret->len && ret->data[ret->len - 1] == '\n')
+		ret->data[--ret->len] = '\0';
+	return r;
+}
+
+static bool has_name(const char *path, const char *name)
+{
+	const char *slash = strrchr(path, '/');
+
+	return strcmp(slash ? slash + 1 : path, name) == 0;
+}
 
 static int is_file(void *data, const char *name)
 {
 	struct find *find = data;
+	cleanup_buf struct uc_buf path = UC_BUF_INIT;
 	cleanup_fd int fd = -1;
-	char path[UC_LOOPDEV_PATH_SIZE + 32];
 	struct uc_loopdev loop;
 	struct loop_info64 st = { 0 };
 	uint64_t number;
@@ -58,8 +82,8 @@ static int is_file(void *data, const char *name)
 	if (!uc_str_has_prefix(name, "loop") || uc_str_parse_u64(name + 4, 1 << 20, &number) < 0)
 		return 0;
 	/* Only devices with a file have this; opening every other one would cost more. */
-	snprintf(path, sizeof(path), "/sys/block/loop%d/loop", (int)number);
-	if (access(path, F_OK) < 0)
+	if (read_path((int)number, &path) < 0 ||
+	    has_name(uc_buf_str(&path), find->name) != find->with_name)
 		return 0;
 	loop = (struct uc_loopdev){ .number = (int)number, .dev = find->dev, .ino = find->ino };
 	fd = open(UC_LOOPDEV_PATH(&loop), O_RDONLY | O_CLOEXEC);
@@ -74,16 +98,23 @@ static int is_file(void *data, const char *name)
 	return st.lo_offset || st.lo_sizelimit ? -EUCLEAN : 1;
 }
 
-int uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+int uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+		    struct uc_err *err)
 {
 	struct uc_loopdev loop = UC_LOOPDEV_NONE;
-	struct find find = { .dev = dev, .ino = ino, .ret_loop = &loop };
+	struct find find = { .dev = dev, .ino = ino, .name = name, .ret_loop = &loop };
 	cleanup_fd int sys = uc_open_dir_at(AT_FDCWD, "/sys/block");
 	int r;
 
 	if (sys < 0)
 		return uc_fail(err, -sys, "list loop devices");
+	/* A device's status asks the filesystem of its file, and another one's may hang. */
+	find.with_name = true;
 	r = uc_dir_each(sys, is_file, &find);
+	if (r == 0) {
+		find.with_name = false; /* it may have been renamed */
+		r = uc_dir_each(sys, is_file, &find);
+	}
 	if (r == -EUCLEAN)
 		return uc_fail_as(err, EUCLEAN, 0,
 				  "`%s` is attached to the file with an offset or a size limit",
@@ -195,7 +226,7 @@ int uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_loop, str
 
 	if (fstat(fd, &st) < 0)
 		return uc_fail(err, errno, "attach a loop device to `%s`", name);
-	r = uc_loopdev_find(st.st_dev, st.st_ino, &loop, err);
+	r = uc_loopdev_find(st.st_dev, st.st_ino, name, &loop, err);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r == 0) {

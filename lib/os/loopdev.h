@@ -39,11 +39,13 @@ const char *uc_loopdev_path(const struct uc_loopdev *loop, char to[static UC_LOO
 /**
  * uc_loopdev_find() - Find the device that has a file behind it
  * @dev, @ino:	The file
+ * @name:	Its name: a device whose file has it is found without asking the others
  * @ret_loop:	Result
  *
  * Return: 0, -ENOENT (none), -EUCLEAN (one with another offset or size), another negative errno
  */
-int uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
+int uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+		    struct uc_err *err);
 
 /**
  * uc_loopdev_attach() - Put a file behind a free loop device, with direct I/O

@@ -51,6 +51,8 @@ def test_a_pool_that_hangs_does_not_take_the_driver_with_it(make_driver, work, h
     assert driver.becomes_ready() and readyz(port) == 200
     volume_id, target = driver.bring_up("v", branches="1")
     (target / "f").write_text("x")
+    driver.bring_up("hung", branches="2")
+    time.sleep(1.1)  # until the kernel does not trust any more what it knows of the image's attributes
     hang(True)
     probes = [driver.client.future("Probe", timeout=3) for _ in range(32)]
     for probe in probes:
@@ -64,9 +66,10 @@ def test_a_pool_that_hangs_does_not_take_the_driver_with_it(make_driver, work, h
     assert code == CODE.UNAVAILABLE and str(point) in text and "does not answer" in text
     driver.unstage(volume_id)
     driver.detach(volume_id)
-    driver.delete(volume_id)
     hang(False)
     assert driver.becomes_ready() and readyz(port) == 200
+    driver.delete(volume_id)
+    driver.take_down("hung")
     assert servers(work / "state") == []
 
 

@@ -65,9 +65,12 @@ int __wrap_csi_pools_space(struct csi_pools *pools, size_t i, struct csi_space *
 	return 0;
 }
 
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err);
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err)
 {
+	(void)name;
 	(void)dev;
 	(void)ino;
 	(void)ret_loop;

@@ -116,9 +116,12 @@ int __wrap_uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_lo
 	return 0;
 }
 
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err);
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err)
 {
+	(void)name;
 	(void)err;
 	if (!loop_ino || dev != loop_dev || ino != loop_ino)
 		return -ENOENT;

@@ -107,9 +107,12 @@ int __wrap_uc_call_step(struct uc_call *c, const char *fmt, ...)
 
 static int loop_result; /* of looking for a branch's device */
 
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err);
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err)
 {
+	(void)name;
 	(void)dev;
 	(void)ino;
 	(void)ret_loop;

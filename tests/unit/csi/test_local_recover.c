@@ -45,9 +45,12 @@ int __wrap_uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_er
 	return 0;
 }
 
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err);
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err)
 {
+	(void)name;
 	(void)dev;
 	(void)ino;
 	(void)ret_loop;

@@ -90,9 +90,12 @@ const char *__wrap_uc_loopdev_path(const struct uc_loopdev *loop, char *to)
 	return to;
 }
 
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, struct uc_loopdev *ret_loop, struct uc_err *err)
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err);
+int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
+			   struct uc_err *err)
 {
+	(void)name;
 	(void)err;
 	for (int i = 0; i < (int)ARRAY_SIZE(devices); i++)
 		if (devices[i].ino == ino && devices[i].dev == dev) {
@@ -113,7 +116,7 @@ int __wrap_uc_loopdev_attach(int fd, const char *name, struct uc_loopdev *ret_lo
 	if (fails())
 		return uc_fail(err, EIO, "attach `%s`", name);
 	assert_int_equal(fstat(fd, &st), 0);
-	if (__wrap_uc_loopdev_find(st.st_dev, st.st_ino, ret_loop, NULL) == 0)
+	if (__wrap_uc_loopdev_find(st.st_dev, st.st_ino, NULL, ret_loop, NULL) == 0)
 		return 0;
 	while (devices[i].ino)
 		i++;
@@ -657,7 +660,7 @@ static void a_server_is_told_its_volume(void **state)
 		char path[40];
 
 		assert_int_equal(__wrap_uc_loopdev_find(v.branches[i].file_dev,
-							v.branches[i].file_ino, &loop, NULL),
+							v.branches[i].file_ino, NULL, &loop, NULL),
 				 0);
 		snprintf(path, sizeof(path), DEVICE "%d", loop.number);
 		assert_string_equal(server.spec.branches[i].device, path);
