@@ -90,6 +90,8 @@ static int is_file(void *data, const char *name)
 	r = fd < 0 ? -errno : get_status(fd, &st);
 	if (r == -ENXIO || r == -ENOENT) /* it lost its file in the meantime */
 		return 0;
+	if (r < 0 && fd >= 0 && !find->with_name) /* another's, on a filesystem that is gone */
+		return 0;
 	if (r < 0) /* then nobody knows whether it is the one */
 		return r;
 	if (!has_file(&st, find->dev, find->ino))

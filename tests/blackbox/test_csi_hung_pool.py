@@ -10,7 +10,7 @@ import time
 import grpc
 import pytest
 
-from csi_util import SLOW, UNION_FS, mount_capability, servers, status_of
+from csi_util import SLOW, UNION_FS, loops_below, mount_capability, mounts_below, servers, status_of
 
 CODE = grpc.StatusCode
 
@@ -32,8 +32,21 @@ def hung_pool(work):
 
     yield point, hang
     hang(False)
+    take_away_what_is_on(work, point, fs.pid)
     subprocess.run(["umount", "-l", str(point)], check=True)
     fs.wait(timeout=20 * SLOW)
+
+
+def take_away_what_is_on(work, point, server):
+    """Of a test that failed: a loop device whose file's filesystem is gone is in everybody's way."""
+    for pid in servers(work):
+        if pid != server:
+            os.kill(pid, signal.SIGKILL)
+    for mounted in mounts_below(work):
+        if mounted != str(point):
+            subprocess.run(["umount", "-l", mounted], capture_output=True)
+    for loop in loops_below(work):
+        subprocess.run(["losetup", "-d", loop], capture_output=True)
 
 
 def readyz(port):
@@ -86,3 +99,23 @@ def test_a_driver_starts_while_a_pool_hangs(make_driver, work, hung_pool):
     hang(False)
     assert driver.becomes_ready(timeout=15)
     driver.take_down(volume_id)
+
+
+def test_a_loop_device_whose_files_filesystem_is_gone_is_in_nobodys_way(driver, hung_pool):
+    point, _ = hung_pool
+    image = point / "image"
+    with open(image, "wb") as f:
+        f.truncate(1 << 20)
+    device = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, text=True,
+                            capture_output=True).stdout.strip()
+    try:
+        fs, = [pid for pid in servers(driver.work) if str(point) in open(f"/proc/{pid}/cmdline").read()]
+        os.kill(fs, signal.SIGKILL)
+        end = time.monotonic() + 10 * SLOW
+        while subprocess.run(["stat", str(point)], capture_output=True).returncode == 0:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        volume_id, _ = driver.bring_up("v", branches="1")
+        driver.take_down(volume_id)
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
