@@ -94,6 +94,10 @@ static int record(const struct csi_op *op, struct uc_volume_lock *lock, struct u
 	return r < 0 ? r : csi_store(lock, v, err);
 }
 
+enum {
+	RESTRICTIONS = UC_MOUNT_RDONLY | UC_MOUNT_NOSUID | UC_MOUNT_NODEV | UC_MOUNT_NOEXEC,
+};
+
 /* What the volume was staged with is not taken back, as it is for all its targets. */
 static int get_attrs(const struct uc_volume *v, const struct csi_publish_request *q,
 		     uint64_t *ret_set, uint64_t *ret_clr, struct uc_err *err)
@@ -108,7 +112,7 @@ static int get_attrs(const struct uc_volume *v, const struct csi_publish_request
 		return r;
 	if (is_read_only(v, q) || staged & UC_MOUNT_RDONLY)
 		*ret_set |= UC_MOUNT_RDONLY;
-	*ret_clr &= ~(*ret_set | staged);
+	*ret_clr &= ~((*ret_set | staged) & RESTRICTIONS);
 	return 0;
 }
 
