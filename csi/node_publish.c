@@ -102,7 +102,7 @@ enum {
 static int get_attrs(const struct uc_volume *v, const struct csi_publish_request *q,
 		     uint64_t *ret_set, uint64_t *ret_clr, struct uc_err *err)
 {
-	uint64_t staged, unused;
+	uint64_t staged = 0, unused = 0;
 	int r;
 
 	r = csi_node_attrs(q->capability->mount_flags, ret_set, ret_clr, err);
