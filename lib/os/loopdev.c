@@ -14,6 +14,7 @@
 #include "lib/base/buf.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/str.h"
+#include "lib/os/bounded.h"
 #include "lib/os/clock.h"
 #include "lib/os/fd.h"
 #include "lib/os/loopdev.h"
@@ -21,6 +22,7 @@
 enum {
 	ATTACH_TRIES = 1000, /* of a race with others who also take the first free device */
 	DETACH_MS = 5000,
+	FOREIGN_STATUS_MS = 1000,
 };
 
 const char *uc_loopdev_path(const struct uc_loopdev *loop, char to[static UC_LOOPDEV_PATH_SIZE])
@@ -39,6 +41,53 @@ static int get_status(int fd, struct loop_info64 *st)
 static bool has_file(const struct loop_info64 *st, dev_t dev, ino_t ino)
 {
 	return st->lo_device == dev && st->lo_inode == ino;
+}
+
+/* A question to a device whose file's filesystem may hang. */
+struct question {
+	int fd, result;
+	struct loop_info64 st;
+};
+
+static void ask(void *data)
+{
+	struct question *q = data;
+
+	q->result = get_status(q->fd, &q->st);
+}
+
+static void release(void *data)
+{
+	struct question *q = data;
+
+	if (!q)
+		return;
+	uc_closep(&q->fd);
+	free(q);
+}
+
+/* get_status() with a time limit; takes @fd. */
+static int get_status_bounded(int number, int fd, struct loop_info64 *st)
+{
+	struct question *q = malloc(sizeof(*q));
+	char key[64];
+	int r;
+
+	if (!q) {
+		close(fd);
+		return -ENOMEM;
+	}
+	*q = (struct question){ .fd = fd };
+	snprintf(key, sizeof(key), "status of loop device %d", number);
+	r = uc_bounded_run(key, FOREIGN_STATUS_MS, ask, q, release);
+	if (r == -ETIMEDOUT)
+		return r;
+	if (r == 0)
+		r = q->result;
+	if (r == 0)
+		*st = q->st;
+	release(q);
+	return r;
 }
 
 struct find {
@@ -87,10 +136,12 @@ static int is_file(void *data, const char *name)
 		return 0;
 	loop = (struct uc_loopdev){ .number = (int)number, .dev = find->dev, .ino = find->ino };
 	fd = open(UC_LOOPDEV_PATH(&loop), O_RDONLY | O_CLOEXEC);
-	r = fd < 0 ? -errno : get_status(fd, &st);
+	r = fd < 0 ? -errno : 0;
+	if (r == 0 && find->with_name)
+		r = get_status(fd, &st);
+	else if (r == 0 && get_status_bounded((int)number, take_fd(&fd), &st) < 0)
+		return 0;                /* another's, on a filesystem that hangs or is gone */
 	if (r == -ENXIO || r == -ENOENT) /* it lost its file in the meantime */
-		return 0;
-	if (r < 0 && fd >= 0 && !find->with_name) /* another's, on a filesystem that is gone */
 		return 0;
 	if (r < 0) /* then nobody knows whether it is the one */
 		return r;

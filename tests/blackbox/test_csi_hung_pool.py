@@ -78,10 +78,12 @@ def test_a_pool_that_hangs_does_not_take_the_driver_with_it(make_driver, work, h
                            volume_capabilities=[mount_capability()])
     assert code == CODE.UNAVAILABLE and str(point) in text and "does not answer" in text
     driver.unstage(volume_id)
+    driver.stage(volume_id)
+    driver.unstage(volume_id)
     driver.detach(volume_id)
+    driver.delete(volume_id)
     hang(False)
     assert driver.becomes_ready() and readyz(port) == 200
-    driver.delete(volume_id)
     driver.take_down("hung")
     assert servers(work / "state") == []
 
@@ -98,6 +100,7 @@ def test_a_driver_starts_while_a_pool_hangs(make_driver, work, hung_pool):
     assert not driver.becomes_ready(timeout=1)
     hang(False)
     assert driver.becomes_ready(timeout=15)
+    driver.wait_checked(2)
     driver.take_down(volume_id)
 
 
