@@ -147,6 +147,7 @@ union-fs_SRCS := \
 	union-fs/dev.c \
 	union-fs/file.c \
 	union-fs/find.c \
+	union-fs/freed.c \
 	union-fs/gogo.c \
 	union-fs/intent.c \
 	union-fs/listing.c \

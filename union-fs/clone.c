@@ -23,6 +23,7 @@
 
 #include "lib/os/fd.h"
 #include "union-fs/clone.h"
+#include "union-fs/freed.h"
 
 /* --- attributes --- */
 
@@ -218,6 +219,8 @@ static int clone_one(struct ufs_worker *w, struct ufs_node *dir, unsigned branch
 	if (!pin)
 		return parent_v.error ? parent_v.error : -ESTALE;
 	r = ufs_align(w, &parent_v, pin);
+	if (r == 0)
+		r = ufs_freed_settle(&parent_v, branch, name);
 	if (r < 0)
 		return r;
 	ufs_tree_begin(w->fs);
@@ -305,7 +308,7 @@ int ufs_clone(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
 
 /* --- syncing --- */
 
-static int sync_fd(int path_fd)
+int ufs_sync_fd(int path_fd)
 {
 	cleanup_fd int fd = openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -328,7 +331,7 @@ static int sync_above(struct ufs *fs, struct ufs_lower *l, const struct ufs_pin 
 {
 	(void)fs;
 	(void)l;
-	return sync_fd(up->fd);
+	return ufs_sync_fd(up->fd);
 }
 
 static int note_synced(struct ufs *fs, struct ufs_lower *l, const struct ufs_pin *up)
@@ -389,14 +392,14 @@ static int sync_entry(struct ufs_node *dir, const struct ufs_pin *pin)
 
 int ufs_sync_copy_locked(struct ufs_node *dir, const struct ufs_pin *pin)
 {
-	int r = sync_fd(pin->fd);
+	int r = ufs_sync_fd(pin->fd);
 
 	return r < 0 ? r : sync_entry(dir, pin);
 }
 
 int ufs_sync_copy(struct ufs_node *dir, const struct ufs_pin *pin)
 {
-	int r = sync_fd(pin->fd);
+	int r = ufs_sync_fd(pin->fd);
 
 	if (r < 0 || !is_unsynced(dir->fs, pin->lower))
 		return r;

@@ -50,6 +50,9 @@ int ufs_align(struct ufs_worker *w, const struct ufs_view *v, const struct ufs_p
 /** ufs_unalign() - The copies may look different from now on, as a change of all of them has failed */
 void ufs_unalign(const struct ufs_view *v);
 
+/** ufs_sync_fd() - Write the directory that @path_fd (O_PATH) has open to disk; 0 or a negative errno */
+int ufs_sync_fd(int path_fd);
+
 /**
  * ufs_sync_copy() - Write a copy of a directory to disk, and the entries above it that we have made
  * @dir:	Directory

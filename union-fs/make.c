@@ -3,16 +3,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "lib/os/fd.h"
 #include "union-fs/branch.h"
 #include "union-fs/clone.h"
+#include "union-fs/freed.h"
 #include "union-fs/make.h"
 #include "union-fs/policy.h"
 
 enum {
 	ATTEMPTS = 4, /* when others change the branches under our hands */
+	ABOUT = 16,   /* branches that differ by less than one part of so many are about as free */
 };
 
 void ufs_made_done(struct ufs_made *made)
@@ -95,6 +98,8 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 	r = ufs_copy_for_new(req->w, parent, branch, v, &pin);
 	if (r > 0)
 		r = m->nameless ? 0 : ufs_check_absent(v, name);
+	if (r == 0 && !m->nameless)
+		r = ufs_freed_settle(v, branch, name);
 	if (r < 0)
 		return r;
 	/* In a set-group-id directory only members of its group make set-group-id files, and root. */
@@ -138,6 +143,25 @@ static bool is_about_branch(int r)
 	return r == -ENOSPC || r == -EROFS || r == -EDQUOT || r == -ENOTDIR;
 }
 
+/*
+ * Puts the branch on which the name was freed first, if it is about as free as the best: there the
+ * name can be used again without waiting for a disk.
+ */
+static void prefer_former(struct ufs *fs, const struct ufs_view *v, const char *name,
+			  struct ufs_candidate *c, size_t n)
+{
+	for (size_t i = 0; i < n && c[i].space >= c[0].space - c[0].space / ABOUT; i++) {
+		const struct ufs_pin *pin = ufs_view_at(v, c[i].branch);
+		const struct ufs_candidate former = c[i];
+
+		if (!pin || !ufs_freed_has(fs, pin, name))
+			continue;
+		memmove(&c[1], &c[0], i * sizeof(*c));
+		c[0] = former;
+		return;
+	}
+}
+
 static int make_once(struct ufs_req *req, struct ufs_node *parent, const char *name,
 		     const struct ufs_making *m, struct ufs_made *ret)
 {
@@ -155,6 +179,8 @@ static int make_once(struct ufs_req *req, struct ufs_node *parent, const char *n
 		return r;
 	gather(req->fs, &v, c);
 	n = ufs_policy_order(req->fs->cfg.policy, c, req->fs->n_branches);
+	if (!m->nameless)
+		prefer_former(req->fs, &v, name, c, n);
 	for (size_t i = 0; i < n; i++) {
 		r = make_on(req, parent, &v, name, c[i].branch, m, ret);
 		if (!is_about_branch(r))

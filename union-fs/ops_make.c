@@ -13,6 +13,7 @@
 #include "lib/os/fd.h"
 #include "union-fs/attr.h"
 #include "union-fs/file.h"
+#include "union-fs/freed.h"
 #include "union-fs/make.h"
 #include "union-fs/ops.h"
 #include "union-fs/remove.h"
@@ -205,6 +206,8 @@ static int link_to(struct ufs_req *req, struct ufs_node *node, struct ufs_node *
 		return -EXDEV;
 	if (r >= 0)
 		r = ufs_check_absent(v, req->name);
+	if (r == 0)
+		r = ufs_freed_settle(v, branch, req->name);
 	if (r < 0)
 		return r;
 	fd = ufs_node_path_fd(req->fs, node);

@@ -7,6 +7,7 @@
 #include "lib/os/fd.h"
 #include "union-fs/attr.h"
 #include "union-fs/clone.h"
+#include "union-fs/freed.h"
 #include "union-fs/remove.h"
 
 /* The first copy, in the order of branches, that has the name, and what it is. */
@@ -23,25 +24,24 @@ static int find_visible(const struct ufs_view *v, const char *name, int *ret_typ
 	return -ENOENT;
 }
 
-static int unlink_on(const struct ufs *fs, const struct ufs_pin *p, const char *name)
+static int unlink_on(struct ufs *fs, const struct ufs_pin *p, const char *name)
 {
 	if (fs->branch[p->branch].mode == UFS_BRANCH_RO)
 		return -EROFS;
-	return unlinkat(p->fd, name, 0) < 0 ? -errno : 0;
+	if (unlinkat(p->fd, name, 0) < 0)
+		return -errno;
+	ufs_freed_note(fs, p, name);
+	return 0;
 }
 
-/*
- * Removes what does not show, for good: or it would show after a crash that undoes
- * this, but not the removal of what hides it.  Directories stay.
- */
-static int unlink_hidden(struct ufs_node *parent, const struct ufs_pin *p, const char *name)
+/* Removes what does not show.  Directories stay. */
+static int unlink_hidden(struct ufs *fs, const struct ufs_pin *p, const char *name)
 {
-	int type = ufs_type_at(p->fd, name), r;
+	int type = ufs_type_at(p->fd, name);
 
 	if (type == -ENOENT || type == S_IFDIR)
 		return 0;
-	r = type < 0 ? type : unlink_on(parent->fs, p, name);
-	return r < 0 ? r : ufs_sync_copy(parent, p);
+	return type < 0 ? type : unlink_on(fs, p, name);
 }
 
 /*
@@ -83,10 +83,14 @@ int ufs_unlink(struct ufs_node *parent, const char *name)
 	if (type == S_IFDIR)
 		return -EISDIR;
 	for (unsigned i = v.n; i-- > (unsigned)visible + 1;) {
-		r = unlink_hidden(parent, &v.pin[i], name);
+		r = unlink_hidden(fs, &v.pin[i], name);
 		if (r < 0)
 			return r;
 	}
+	/* Or it would show after a crash that undoes this, but not the removal of what hides it. */
+	r = ufs_freed_settle(&v, v.pin[visible].branch, name);
+	if (r < 0)
+		return r;
 	return type == S_IFREG ? unlink_on(fs, &v.pin[visible], name)
 			       : unlink_special(fs, &v.pin[visible], name);
 }
@@ -128,7 +132,10 @@ static int remove_copy(const struct ufs_view *v, const struct ufs_found *f, cons
 {
 	const struct ufs_pin *pin = ufs_view_at(v, f->branch);
 
-	return unlinkat(pin->fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+	if (unlinkat(pin->fd, name, AT_REMOVEDIR) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	ufs_freed_note(v->fs, pin, name);
+	return 0;
 }
 
 /*
@@ -172,6 +179,8 @@ static int rmdir_locked(struct ufs_node *parent, const char *name)
 		r = f.error;
 	if (r == 0)
 		r = check_removable(fs, &f);
+	if (r == 0)
+		r = ufs_freed_settle(&v, f.found[0].branch, name);
 	if (r != 0)
 		return r;
 	ufs_tree_begin(fs);

@@ -34,6 +34,7 @@
 #include "lib/base/log.h"
 #include "lib/os/fd.h"
 #include "union-fs/clone.h"
+#include "union-fs/freed.h"
 #include "union-fs/rename.h"
 
 /* --- what there is --- */
@@ -87,14 +88,24 @@ int ufs_move_clone_to(struct ufs_move *m, unsigned branch, bool locked)
 	return r == 0 && !ufs_view_at(&m->to_v, branch) ? -ESTALE : r;
 }
 
+static const struct ufs_pin *from_pin(const struct ufs_move *m, int branch)
+{
+	return ufs_view_at(&m->from_v, (unsigned)branch);
+}
+
+static const struct ufs_pin *to_pin(const struct ufs_move *m, int branch)
+{
+	return ufs_view_at(&m->to_v, (unsigned)branch);
+}
+
 static int from_fd(const struct ufs_move *m, int branch)
 {
-	return ufs_view_at(&m->from_v, (unsigned)branch)->fd;
+	return from_pin(m, branch)->fd;
 }
 
 static int to_fd(const struct ufs_move *m, int branch)
 {
-	return ufs_view_at(&m->to_v, (unsigned)branch)->fd;
+	return to_pin(m, branch)->fd;
 }
 
 static bool is_file(int type)
@@ -104,7 +115,16 @@ static bool is_file(int type)
 
 static int sync_to(struct ufs_move *m, int branch)
 {
-	return ufs_sync_copy(m->to, ufs_view_at(&m->to_v, (unsigned)branch));
+	return ufs_sync_copy(m->to, to_pin(m, branch));
+}
+
+/* Removes a name that a copy may have. */
+static int remove_name(struct ufs_move *m, const struct ufs_pin *pin, const char *name, int flags)
+{
+	if (unlinkat(pin->fd, name, flags) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	ufs_freed_note(m->fs, pin, name);
+	return 0;
 }
 
 /* --- steps --- */
@@ -114,13 +134,28 @@ static int clone_to(struct ufs_move *m)
 	return ufs_move_clone_to(m, (unsigned)m->source, false);
 }
 
+/* What was removed on other branches must not come back: it would hide a file, or show. */
+static int sync_removed_targets(struct ufs_move *m)
+{
+	return ufs_freed_settle(&m->to_v, (unsigned)m->source, m->new_name);
+}
+
+static int sync_removed_names(struct ufs_move *m)
+{
+	int r = sync_removed_targets(m);
+
+	return r < 0 ? r : ufs_freed_settle(&m->from_v, (unsigned)m->source, m->name);
+}
+
 /* Replace: on s, at once. */
 static int rename_source(struct ufs_move *m)
 {
-	const int s = m->source;
+	const struct ufs_pin *from = from_pin(m, m->source);
 
-	return renameat2(from_fd(m, s), m->name, to_fd(m, s), m->new_name, m->flags) < 0 ? -errno
-											 : 0;
+	if (renameat2(from->fd, m->name, to_fd(m, m->source), m->new_name, m->flags) < 0)
+		return -errno;
+	ufs_freed_note(m->fs, from, m->name);
+	return 0;
 }
 
 static bool has_stale(const struct ufs_move *m)
@@ -139,26 +174,25 @@ static int sync_replaced(struct ufs_move *m)
 /* Old copies above s, which do not show. */
 static int remove_stale(struct ufs_move *m)
 {
-	int r = 0;
+	int failure = 0;
 
-	for (int t = (int)m->fs->n_branches - 1; t > m->source; t--)
-		if (is_file(m->dst[t]) && unlinkat(to_fd(m, t), m->new_name, 0) < 0 &&
-		    errno != ENOENT)
-			r = -errno;
-	return r;
+	for (int t = (int)m->fs->n_branches - 1; t > m->source; t--) {
+		int r = is_file(m->dst[t]) ? remove_name(m, to_pin(m, t), m->new_name, 0) : 0;
+
+		failure = r < 0 ? r : failure;
+	}
+	return failure;
 }
 
 /* Uncover: what s itself has there is hidden by the old file. */
 static int remove_hidden_target(struct ufs_move *m)
 {
 	const int s = m->source, type = m->dst[s];
+	int r;
 
-	if (!type)
-		return 0;
-	if (unlinkat(to_fd(m, s), m->new_name, type == S_IFDIR ? AT_REMOVEDIR : 0) < 0 &&
-	    errno != ENOENT)
-		return errno == ENOTEMPTY || errno == EEXIST ? -EXDEV : -errno;
-	return 0;
+	r = type ? remove_name(m, to_pin(m, s), m->new_name, type == S_IFDIR ? AT_REMOVEDIR : 0)
+		 : 0;
+	return r == -ENOTEMPTY || r == -EEXIST ? -EXDEV : r;
 }
 
 static int link_source(struct ufs_move *m)
@@ -177,28 +211,13 @@ static int sync_linked(struct ufs_move *m)
 	return sync_to(m, m->source);
 }
 
-static int remove_target_on(struct ufs_move *m, int branch)
-{
-	return unlinkat(to_fd(m, branch), m->new_name, 0) < 0 && errno != ENOENT ? -errno : 0;
-}
-
 /* Old copies that the one that shows hides: none of them may show when that has gone. */
 static int remove_hidden_targets(struct ufs_move *m)
 {
 	for (int t = (int)m->fs->n_branches - 1; t > m->target; t--) {
-		int r = t != m->source && is_file(m->dst[t]) ? remove_target_on(m, t) : 0;
-
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/* Those above s stay hidden whatever happens. */
-static int sync_hidden_targets(struct ufs_move *m)
-{
-	for (int t = m->target + 1; t < m->source; t++) {
-		int r = is_file(m->dst[t]) ? sync_to(m, t) : 0;
+		int r = t != m->source && is_file(m->dst[t])
+				? remove_name(m, to_pin(m, t), m->new_name, 0)
+				: 0;
 
 		if (r < 0)
 			return r;
@@ -208,16 +227,11 @@ static int sync_hidden_targets(struct ufs_move *m)
 
 static int remove_target(struct ufs_move *m)
 {
-	int r = remove_target_on(m, m->target);
+	int r = remove_name(m, to_pin(m, m->target), m->new_name, 0);
 
 	if (r == 0)
 		m->linked = false; /* nothing to be undone any more */
 	return r;
-}
-
-static int sync_target(struct ufs_move *m)
-{
-	return sync_to(m, m->target);
 }
 
 /* Copies of the source that did not show go along, hidden as they were; or else they go. */
@@ -225,21 +239,24 @@ static int move_hidden_sources(struct ufs_move *m)
 {
 	for (unsigned h = (unsigned)m->source + 1; h < m->fs->n_branches; h++) {
 		const struct ufs_pin *from = ufs_view_at(&m->from_v, h), *to;
+		int r = 0;
 
 		if (!from || !is_file(m->src[h]))
 			continue;
 		to = ufs_view_at(&m->to_v, h);
 		if (to && renameat2(from->fd, m->name, to->fd, m->new_name, 0) == 0)
-			continue;
-		if (unlinkat(from->fd, m->name, 0) < 0 && errno != ENOENT)
-			return -errno;
+			ufs_freed_note(m->fs, from, m->name);
+		else
+			r = remove_name(m, from, m->name, 0);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
 
 static int remove_source(struct ufs_move *m)
 {
-	return unlinkat(from_fd(m, m->source), m->name, 0) < 0 && errno != ENOENT ? -errno : 0;
+	return remove_name(m, from_pin(m, m->source), m->name, 0);
 }
 
 /* --- sequences of steps --- */
@@ -261,6 +278,7 @@ struct step {
 
 static const struct step replace[] = {
 	{ clone_to, UNDO, "clone the directory" },
+	{ sync_removed_names, UNDO, "sync what was removed before" },
 	{ rename_source, UNDO, "rename" }, /* the new file shows */
 	{ sync_replaced, STOP, "sync the new name" },
 	{ remove_stale, GO_ON, "remove old copies" },
@@ -270,13 +288,14 @@ static const struct step replace[] = {
 
 static const struct step uncover[] = {
 	{ clone_to, UNDO, "clone the directory" },
+	{ sync_removed_names, UNDO, "sync what was removed before" },
 	{ remove_hidden_target, UNDO, "remove what is hidden under the new name" },
 	{ link_source, UNDO, "link the new name" },
 	{ sync_linked, UNDO, "sync the new name" },
 	{ remove_hidden_targets, UNDO, "remove old copies" },
-	{ sync_hidden_targets, UNDO, "sync their removal" },
+	{ sync_removed_targets, UNDO, "sync their removal" },
 	{ remove_target, UNDO, "remove the old file" }, /* the new file shows */
-	{ sync_target, FAIL, "sync its removal" },
+	{ sync_removed_targets, FAIL, "sync its removal" },
 	{ move_hidden_sources, GO_ON, "move hidden copies" },
 	{ remove_source, FAIL, "remove the old name" },
 	{ 0 },
@@ -284,8 +303,10 @@ static const struct step uncover[] = {
 
 static void undo(struct ufs_move *m)
 {
-	if (m->linked && unlinkat(to_fd(m, m->source), m->new_name, 0) < 0)
-		log_warn("undo a rename: remove a hidden link: %m");
+	int r = m->linked ? remove_name(m, to_pin(m, m->source), m->new_name, 0) : 0;
+
+	if (r < 0)
+		log_warn("undo a rename: remove a hidden link: error %d", -r);
 }
 
 static int run(struct ufs_move *m, const struct step *steps)

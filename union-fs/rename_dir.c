@@ -33,6 +33,7 @@
 #include "lib/base/log.h"
 #include "lib/base/str.h"
 #include "union-fs/clone.h"
+#include "union-fs/freed.h"
 #include "union-fs/intent.h"
 #include "union-fs/ops.h"
 #include "union-fs/remove.h"
@@ -100,6 +101,14 @@ static int clone_to_all(struct ufs_move *m)
 			return r;
 	}
 	return 0;
+}
+
+/* What was removed of both names on other branches must not come back, and be merged. */
+static int settle(const struct ufs_move *m)
+{
+	int r = ufs_freed_settle(&m->to_v, (unsigned)m->source, m->new_name);
+
+	return r < 0 ? r : ufs_freed_settle(&m->from_v, (unsigned)m->source, m->name);
 }
 
 static int sync_view(struct ufs_node *dir, const struct ufs_view *v, const struct ufs_move *m)
@@ -190,14 +199,18 @@ static int write_intent(const struct ufs_move *m, int home)
 
 static int rename_on(const struct ufs_move *m, unsigned branch, bool back)
 {
-	int from = ufs_view_at(&m->from_v, branch)->fd, to = ufs_view_at(&m->to_v, branch)->fd;
+	const struct ufs_pin *from = ufs_view_at(&m->from_v, branch),
+			     *to = ufs_view_at(&m->to_v, branch);
 	int r;
 
 	if (back)
-		r = renameat2(to, m->new_name, from, m->name, RENAME_NOREPLACE);
+		r = renameat2(to->fd, m->new_name, from->fd, m->name, RENAME_NOREPLACE);
 	else
-		r = renameat2(from, m->name, to, m->new_name, 0);
-	return r < 0 ? -errno : 0;
+		r = renameat2(from->fd, m->name, to->fd, m->new_name, 0);
+	if (r < 0)
+		return -errno;
+	ufs_freed_note(m->fs, back ? to : from, back ? m->new_name : m->name);
+	return 0;
 }
 
 /* Renames every copy, or none. */
@@ -239,10 +252,16 @@ static int remove_obsolete(const struct ufs_move *m)
 {
 	int failure = 0;
 
-	for (unsigned i = 0; i < m->to_v.n; i++)
-		if (is_obsolete_on(m, m->to_v.pin[i].branch) &&
-		    unlinkat(m->to_v.pin[i].fd, m->new_name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+	for (unsigned i = 0; i < m->to_v.n; i++) {
+		const struct ufs_pin *pin = &m->to_v.pin[i];
+
+		if (!is_obsolete_on(m, pin->branch))
+			continue;
+		if (unlinkat(pin->fd, m->new_name, AT_REMOVEDIR) == 0)
+			ufs_freed_note(m->fs, pin, m->new_name);
+		else if (errno != ENOENT)
 			failure = -errno;
+	}
 	return failure;
 }
 
@@ -323,6 +342,9 @@ int ufs_rename_dir(struct ufs_move *m)
 		r = ufs_find(m->fs, &m->to_v, m->new_name, &target);
 	if (r == 0)
 		r = source.error ? source.error : target.error;
+	if (r < 0)
+		return r;
+	r = settle(m);
 	if (r < 0)
 		return r;
 	node = ufs_node_of(m->fs, &source.found[0]);

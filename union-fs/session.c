@@ -29,6 +29,7 @@
 #include "lib/base/macros.h"
 #include "lib/base/str.h"
 #include "union-fs/dev.h"
+#include "union-fs/freed.h"
 #include "union-fs/session.h"
 
 enum {
@@ -85,6 +86,7 @@ static void serve(struct ufs_session *s, struct ufs_worker *w)
 		if (!left && (size_t)n >= sizeof(*in) && !ufs_dev_is_quick(in->opcode))
 			(void)add_thread(s);
 		ufs_dev_serve(w, (size_t)n);
+		ufs_freed_relieve(w->fs);
 	}
 	if (n != -ENODEV)
 		log_err("read requests: error %d", (int)-n);

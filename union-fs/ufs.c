@@ -6,6 +6,7 @@
 
 #include "union-fs/branch.h"
 #include "union-fs/file.h"
+#include "union-fs/freed.h"
 #include "union-fs/node.h"
 #include "union-fs/ufs.h"
 
@@ -148,6 +149,8 @@ int ufs_new(const struct ufs_config *cfg, struct ufs_branch *branch, unsigned n,
 	set_fd_budget(fs);
 	r = init_locks(fs);
 	if (r == 0)
+		r = ufs_freed_init(fs);
+	if (r == 0)
 		r = ufs_nodes_init(fs);
 	if (r < 0) {
 		ufs_free(fs);
@@ -163,6 +166,7 @@ void ufs_free(struct ufs *fs)
 		return;
 	ufs_files_done(fs);
 	ufs_nodes_done(fs);
+	ufs_freed_done(fs);
 	uc_closep(&fs->dev_fd);
 	ufs_branches_free(fs->branch, fs->n_branches);
 	pthread_mutex_destroy(&fs->lock);

@@ -14,6 +14,7 @@
  *     view.c      a directory's copies, with descriptors; find.c a name in them
  *     make.c      creation: where, as whom; clone.c a directory's copy on one more branch
  *     rename.c    renaming files; rename_dir.c directories; intent.c what a crash must not half do
+ *     freed.c     names that another branch must not use again before a disk is up to date
  *     branch.c    the branches; policy.c which one gets a file
  *     creds.c     the caller's identity in a thread
  *     daemon.c    signals and the end; serve.c, cli.c, gogo.c the command lines; ctl.c the socket
@@ -35,7 +36,7 @@
  *                their attributes, all of which take several steps on several branches.
  *     fs->lock   The node table and all that hangs on it; held for a few instructions.
  *
- * fs->lock is a leaf: no system call on a branch and no reply is made under it.
+ * fs->lock is a leaf, as are the locks inside freed.c: no system call on a branch and no reply is made under it.
  * fs->tree is held across system calls, as the one exception: such a change must be
  * seen whole.  It is never waited for by reads, writes, opens or lookups of files.
  * A lookup of a directory does not take it either: it compares fs->tree_seq before and
@@ -54,6 +55,7 @@
 #include "lib/vol/spec.h"
 
 struct ufs_file;
+struct ufs_freed;
 struct ufs_listing;
 struct ufs_node;
 struct ufs_lower;
@@ -139,6 +141,8 @@ struct ufs {
 	dev_t dev;           /* of the union's own superblock */
 	int intent_branch;   /* tree: which branch holds an intent that could not be completed; -1:
 				none */
+	struct ufs_freed *freed;    /* one for each branch; see freed.h */
+	bool many_freed, relieving; /* atomic; freed.c's */
 
 	pthread_mutex_t tree;
 	pthread_mutex_t lock;
