@@ -11,13 +11,14 @@
  *
  * No branch below s has the target ("replace"):
  *     the rename on s shows the new file at once, and everything above s is hidden by
- *     it.  That is synced before the old copies above s are removed.
+ *     it.  If there is anything, the contents are synced before, and the new name
+ *     before the old copies above s are removed.
  *
  * A branch below s has it ("uncover"):
- *     the file on s gets the new name as a second link, hidden by the old file; that is
- *     synced; old copies that do not show are removed; that is synced; the old file is
- *     removed, which is the moment when the new one shows; that is synced; the old name
- *     goes.
+ *     the contents are synced; the file on s gets the new name as a second link,
+ *     hidden by the old file; that is synced; old copies that do not show are removed;
+ *     that is synced; the old file is removed, which is the moment when the new one
+ *     shows; that is synced; the old name goes.
  *
  * The tables below list the steps.  A failure before the new file shows is undone; of
  * one after that moment it depends on the step whether the caller learns of it.
@@ -147,6 +148,35 @@ static int sync_removed_names(struct ufs_move *m)
 	return r < 0 ? r : ufs_freed_settle(&m->from_v, (unsigned)m->source, m->name);
 }
 
+/*
+ * Its new name is going to be on disk at once: so must be its contents, or both the old file and the
+ * new one could be lost.  (Within one filesystem, ext4 and others see to that themselves.)
+ */
+static int sync_contents(struct ufs_move *m)
+{
+	cleanup_fd int fd = -1;
+
+	if (m->src[m->source] != S_IFREG)
+		return 0;
+	fd = openat(from_fd(m, m->source), m->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	return fdatasync(fd) < 0 ? -errno : 0;
+}
+
+static bool has_stale(const struct ufs_move *m)
+{
+	for (unsigned t = (unsigned)m->source + 1; t < m->fs->n_branches; t++)
+		if (is_file(m->dst[t]))
+			return true;
+	return false;
+}
+
+static int sync_replacing(struct ufs_move *m)
+{
+	return has_stale(m) ? sync_contents(m) : 0;
+}
+
 /* Replace: on s, at once. */
 static int rename_source(struct ufs_move *m)
 {
@@ -156,14 +186,6 @@ static int rename_source(struct ufs_move *m)
 		return -errno;
 	ufs_freed_note(m->fs, from, m->name);
 	return 0;
-}
-
-static bool has_stale(const struct ufs_move *m)
-{
-	for (unsigned t = (unsigned)m->source + 1; t < m->fs->n_branches; t++)
-		if (is_file(m->dst[t]))
-			return true;
-	return false;
 }
 
 static int sync_replaced(struct ufs_move *m)
@@ -279,6 +301,7 @@ struct step {
 static const struct step replace[] = {
 	{ clone_to, UNDO, "clone the directory" },
 	{ sync_removed_names, UNDO, "sync what was removed before" },
+	{ sync_replacing, UNDO, "sync the contents" },
 	{ rename_source, UNDO, "rename" }, /* the new file shows */
 	{ sync_replaced, STOP, "sync the new name" },
 	{ remove_stale, GO_ON, "remove old copies" },
@@ -290,6 +313,7 @@ static const struct step uncover[] = {
 	{ clone_to, UNDO, "clone the directory" },
 	{ sync_removed_names, UNDO, "sync what was removed before" },
 	{ remove_hidden_target, UNDO, "remove what is hidden under the new name" },
+	{ sync_contents, UNDO, "sync the contents" },
 	{ link_source, UNDO, "link the new name" },
 	{ sync_linked, UNDO, "sync the new name" },
 	{ remove_hidden_targets, UNDO, "remove old copies" },

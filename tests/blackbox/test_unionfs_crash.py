@@ -79,27 +79,29 @@ def rmdir_and_rename_onto(top):
     os.rename(top / "y", top / "x")
 
 
-class Pair:
-    """Two disks that write nothing of their own accord, and a union of them; new files go to the second one."""
+class Cut:
+    """Disks that write nothing of their own accord, and what a union of them is after a power cut."""
 
-    def __init__(self, area):
+    def __init__(self, area, n=2):
         self.area = area
-        self.branches = [area.disk(DISK, options="loop,commit=600") for _ in range(2)]
+        self.branches = [area.disk(DISK, options="loop,commit=600") for _ in range(n)]
         self.disks = Disks(area, self.branches)
 
     def sync(self):
         for b in self.branches:
             run("sync", "-f", b)
 
-    def fill(self):
-        write(self.branches[0].parent / "ballast", b"x" * 12 * MIB)
+    def fill(self, *which):
+        """New files go to the others."""
+        for i in which:
+            write(self.branches[i].parent / "ballast", b"x" * 12 * MIB)
         self.sync()
 
     def after_cut(self, look, sync=()):
         """What @look sees of the union as it would be after a power cut, when the disks in @sync are up to date."""
         for i in sync:
             run("sync", "-f", self.branches[i])
-        points = self.disks.mount([self.disks.copy(i, "now") for i in range(2)])
+        points = self.disks.mount([self.disks.copy(i, "now") for i in range(len(self.branches))])
         target = self.area.path / "look"
         target.mkdir(exist_ok=True)
         u = Union(self.area, [p / "d" for p in points], target=target).start()
@@ -113,58 +115,77 @@ class Pair:
 @pytest.mark.parametrize("operation", [unlink_create, rotate, move_away_and_create, unlink_and_rename_onto,
                                        unlink_and_link])
 def test_a_file_that_was_synced_is_not_hidden_by_a_former_one_of_its_name(area, operation):
-    pair = Pair(area)
-    write(pair.branches[0] / "f", b"old")
-    (pair.branches[0] / "other").mkdir()
-    pair.fill()
-    u = Union(area, pair.branches).start()
+    cut = Cut(area)
+    write(cut.branches[0] / "f", b"old")
+    (cut.branches[0] / "other").mkdir()
+    cut.fill(0)
+    u = Union(area, cut.branches).start()
     operation(u.path)
     assert u.where("f") == [1]
-    assert pair.after_cut(lambda top: read(top / "f")) == b"new"
+    assert cut.after_cut(lambda top: read(top / "f")) == b"new"
     u.stop()
 
 
 @pytest.mark.parametrize("operation,file", [(rmdir_create, "x"), (rmdir_mkdir, "x/f"), (rename_mkdir, "x/f"),
                                             (rmdir_and_rename_onto, "x/f")])
 def test_a_directory_does_not_merge_with_a_former_one_of_its_name(area, operation, file):
-    pair = Pair(area)
-    (pair.branches[0] / "x").mkdir()
-    write(pair.branches[0] / "x/old", b"old")
-    pair.fill()
-    u = Union(area, pair.branches).start()
+    cut = Cut(area)
+    (cut.branches[0] / "x").mkdir()
+    write(cut.branches[0] / "x/old", b"old")
+    cut.fill(0)
+    u = Union(area, cut.branches).start()
     operation(u.path)
-    assert pair.after_cut(lambda top: (read(top / file), (top / "x/old").exists()), sync=[1]) == (b"new", False)
+    assert cut.after_cut(lambda top: (read(top / file), (top / "x/old").exists()), sync=[1]) == (b"new", False)
     u.stop()
 
 
 def test_a_directory_that_is_made_again_in_place_does_not_merge_when_it_is_cloned(area):
     """The name is used again on its own disk first, where the order is kept, and only then on the other one."""
-    pair = Pair(area)
-    (pair.branches[0] / "x").mkdir()
-    write(pair.branches[0] / "x/old", b"old")
-    write(pair.branches[1].parent / "ballast", b"x" * 8 * MIB)
-    pair.sync()
-    u = Union(area, pair.branches).start()
+    cut = Cut(area)
+    (cut.branches[0] / "x").mkdir()
+    write(cut.branches[0] / "x/old", b"old")
+    write(cut.branches[1].parent / "ballast", b"x" * 8 * MIB)
+    cut.sync()
+    u = Union(area, cut.branches).start()
     os.unlink(u.path / "x/old")
     os.rmdir(u.path / "x")
     os.mkdir(u.path / "x")
     assert u.where("x") == [0]
-    write(pair.branches[0].parent / "ballast", b"x" * 20 * MIB)
+    write(cut.branches[0].parent / "ballast", b"x" * 20 * MIB)
     new_file(u.path / "x/f")
     assert u.where("x/f") == [1]
-    assert pair.after_cut(lambda top: sorted(os.listdir(top / "x"))) == ["f"]
+    assert cut.after_cut(lambda top: sorted(os.listdir(top / "x"))) == ["f"]
+    u.stop()
+
+
+OLD, NEW = b"old contents\n" * 1000, b"new contents\n" * 1000
+
+
+@pytest.mark.parametrize("target", [0, 1, 2])
+def test_a_file_that_replaces_another_unsynced_has_its_contents_after_a_power_cut(area, target):
+    """What ext4 does alone: programs that rename a new file over the old one, and sync neither, lose neither."""
+    cut = Cut(area, n=3)
+    write(cut.branches[target] / "f", OLD)
+    cut.fill(0, 2)
+    u = Union(area, cut.branches).start()
+    write(u.path / "tmp", NEW)
+    assert u.where("tmp") == [1]
+    os.rename(u.path / "tmp", u.path / "f")
+    for sync in ([], [1], [0, 1, 2]):
+        assert cut.after_cut(lambda top: read(top / "f"), sync=sync) in (OLD, NEW), sync
+    assert read(u.path / "f") == NEW
     u.stop()
 
 
 def test_what_a_rename_replaced_on_a_higher_branch_stays_away_when_the_new_file_is_removed(area):
-    pair = Pair(area)
-    write(pair.branches[0] / "n", b"new")
-    write(pair.branches[1] / "f", b"old")
-    pair.sync()
-    u = Union(area, pair.branches).start()
+    cut = Cut(area)
+    write(cut.branches[0] / "n", b"new")
+    write(cut.branches[1] / "f", b"old")
+    cut.sync()
+    u = Union(area, cut.branches).start()
     os.rename(u.path / "n", u.path / "f")
     os.unlink(u.path / "f")
-    assert pair.after_cut(lambda top: os.listdir(top), sync=[0]) == []
+    assert cut.after_cut(lambda top: os.listdir(top), sync=[0]) == []
     u.stop()
 
 
