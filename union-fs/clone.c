@@ -275,6 +275,8 @@ static int find_lacking(struct ufs_node *dir, unsigned branch, struct chain *ret
 		struct ufs_node *parent = NULL;
 		int r = chain_add(ret, node);
 
+		if (r == 0 && ufs_node_is_gone(node))
+			return -ENOENT;
 		if (r == 0)
 			r = ufs_node_where(node, &parent, &name);
 		if (r < 0)

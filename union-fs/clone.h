@@ -15,7 +15,8 @@
  *
  * Takes fs->tree.
  *
- * Return: 0; -ENOTDIR (something else has the name there); another negative errno
+ * Return: 0; -ENOENT (the directory was removed); -ENOTDIR (something else has the name there); another
+ * negative errno
  */
 int ufs_clone(struct ufs_worker *w, struct ufs_node *dir, unsigned branch);
 

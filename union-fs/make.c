@@ -108,6 +108,8 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 	if (r == 0)
 		r = m->fn(m, pin->fd, name);
 	ufs_creds_root(&req->w->creds);
+	if (r == -ENOENT && ufs_node_is_gone(parent))
+		return r;
 	if (r == -ENOENT) {
 		/* The copy was removed by somebody: the next attempt makes another one. */
 		ufs_node_drop_copy(parent, pin->lower);

@@ -17,7 +17,8 @@ struct ufs_dir {
 	struct ufs_node *parent; /* lock; NULL for the root; holds a reference */
 	char *name;              /* lock; in the parent */
 	struct ufs_lower **copy; /* lock; in the order of branches */
-	unsigned n;              /* lock; 0: it is gone */
+	unsigned n;              /* lock; 0: it has gone from all branches */
+	bool gone;               /* lock; it was removed: there will be no other copies */
 	int error; /* lock; why a branch could not be asked for a copy; the next lookup asks again */
 };
 
@@ -106,13 +107,20 @@ bool ufs_node_is_partial(struct ufs_node *node);
 /** ufs_node_has_copy() - Whether a directory is known to exist on a branch */
 bool ufs_node_has_copy(struct ufs_node *node, unsigned branch);
 
+/** ufs_node_set_gone() - A directory was removed, or replaced; whoever has it open still knows it.
+ * Under fs->tree */
+void ufs_node_set_gone(struct ufs_node *node);
+
+/** ufs_node_is_gone() - Whether it was, and has not been found again since */
+bool ufs_node_is_gone(struct ufs_node *node);
+
 /**
  * ufs_node_add_copy() - A directory exists on one more branch.  Under fs->tree
  * @f:		The copy (its descriptor is taken)
  * @aligned:	It was made to look like the others
  * @unsynced:	Its entry in its parent may not be on disk yet
  *
- * Return: 0 or -ENOMEM
+ * Return: 0; -ESTALE (it is known as another directory's); -ENOMEM
  */
 int ufs_node_add_copy(struct ufs_node *node, struct ufs_found *f, bool aligned, bool unsynced);
 

@@ -205,6 +205,14 @@ static bool too_many_kept(const struct ufs *fs, const struct ufs_finds *f)
 	return false;
 }
 
+static void count_lookup(struct ufs_node *node, const struct ufs_finds *f)
+{
+	node->nlookup++;
+	node->refs++;
+	node->dir->error = f->error;
+	node->dir->gone = false;
+}
+
 static int enter_locked(struct entrance *e, struct ufs_node *parent, struct ufs_finds *f,
 			struct ufs_dead *dead, struct ufs_node **ret)
 {
@@ -222,9 +230,7 @@ static int enter_locked(struct entrance *e, struct ufs_node *parent, struct ufs_
 	} else if (is_above(node, parent)) {
 		return -ELOOP;
 	}
-	node->nlookup++;
-	node->refs++;
-	node->dir->error = f->error;
+	count_lookup(node, f);
 	replace_copies(e, node, dead);
 	set_place(node, parent, &e->name, dead);
 	adopt_fds(fs, node, f);
@@ -253,9 +259,7 @@ int ufs_node_enter_dir(struct ufs_node *parent, const char *name, struct ufs_fin
 	changed = tree_has_changed(fs, seq);
 	node = changed ? NULL : find_dir(parent, name, f);
 	if (node) {
-		node->nlookup++;
-		node->refs++;
-		node->dir->error = f->error;
+		count_lookup(node, f);
 		adopt_fds(fs, node, f);
 		*ret = node;
 	}
@@ -311,6 +315,23 @@ bool ufs_node_is_partial(struct ufs_node *node)
 	return partial;
 }
 
+void ufs_node_set_gone(struct ufs_node *node)
+{
+	ufs_lock(node->fs);
+	node->dir->gone = true;
+	ufs_unlock(node->fs);
+}
+
+bool ufs_node_is_gone(struct ufs_node *node)
+{
+	bool gone;
+
+	ufs_lock(node->fs);
+	gone = node->dir->gone;
+	ufs_unlock(node->fs);
+	return gone;
+}
+
 bool ufs_node_has_copy(struct ufs_node *node, unsigned branch)
 {
 	bool found = false;
@@ -358,11 +379,13 @@ int ufs_node_add_copy(struct ufs_node *node, struct ufs_found *f, bool aligned, 
 		return -ENOMEM;
 	ufs_lock(fs);
 	known = ufs_objmap_find(&fs->objects, &id);
-	if (known) { /* it was another directory's, or this one's already */
-		remove_copy(known->node->dir, known);
+	if (known && known->node == node) {
+		remove_copy(node->dir, known);
 		ufs_lower_abandon(fs, known, &dead);
+		known = NULL;
 	}
-	r = insert_copy(node, l, &dead);
+	/* What another directory has can only change hands when it is looked up. */
+	r = known ? -ESTALE : insert_copy(node, l, &dead);
 	if (r == 0) {
 		l->copy->aligned = aligned;
 		l->copy->unsynced = unsynced;

@@ -138,6 +138,14 @@ static int remove_copy(const struct ufs_view *v, const struct ufs_found *f, cons
 	return 0;
 }
 
+static void set_gone(struct ufs *fs, const struct ufs_found *f)
+{
+	cleanup_node struct ufs_node *node = ufs_node_of(fs, f);
+
+	if (node)
+		ufs_node_set_gone(node);
+}
+
 /*
  * The copy that speaks for the directory goes last, and stays known: who has the
  * directory open can still ask for its attributes.
@@ -146,13 +154,12 @@ static int remove_copies(struct ufs *fs, const struct ufs_view *v, const struct 
 			 const char *name)
 {
 	unsigned last = 0;
+	int r;
 
 	for (unsigned i = 1; i < f->n; i++)
 		if (!ufs_older(&f->found[last].st, &f->found[i].st))
 			last = i;
 	for (unsigned i = 0; i < f->n; i++) {
-		int r;
-
 		if (i == last)
 			continue;
 		r = remove_copy(v, &f->found[i], name);
@@ -160,7 +167,10 @@ static int remove_copies(struct ufs *fs, const struct ufs_view *v, const struct 
 			return r;
 		drop(fs, &f->found[i]);
 	}
-	return remove_copy(v, &f->found[last], name);
+	r = remove_copy(v, &f->found[last], name);
+	if (r == 0)
+		set_gone(fs, &f->found[last]);
+	return r;
 }
 
 static int rmdir_locked(struct ufs_node *parent, const char *name)

@@ -297,6 +297,8 @@ static void keep_intent(struct ufs_move *m, int home, const char *why, int r)
 static int carry_out(struct ufs_move *m, int home, struct ufs_node *node,
 		     const struct ufs_finds *target)
 {
+	cleanup_node struct ufs_node *replaced =
+		target->n ? ufs_node_of(m->fs, &target->found[0]) : NULL;
 	bool torn = false;
 	int r, later;
 
@@ -313,6 +315,8 @@ static int carry_out(struct ufs_move *m, int home, struct ufs_node *node,
 	}
 	/* It has been renamed: what fails now does not change that. */
 	update_node(m, node);
+	if (replaced)
+		ufs_node_set_gone(replaced);
 	later = remove_obsolete(m);
 	if (later == 0 && home >= 0)
 		later = sync_and_forget(m, home);

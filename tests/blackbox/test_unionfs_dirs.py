@@ -642,3 +642,45 @@ def test_a_killed_program_leaves_its_request_to_be_finished(area, make_union):
         p.wait()
     run("rm", "-rf", *u.path.iterdir())
     assert os.listdir(u.path) == []
+
+
+# ------------------------------------------------------------- directories that are gone
+
+def tmpfile_in(fd):
+    os.close(os.open(".", os.O_TMPFILE | os.O_RDWR, dir_fd=fd))
+
+
+def test_nothing_can_be_made_in_a_directory_that_was_removed(area, make_union):
+    disks = [area.disk() for _ in range(2)]
+    u = make_union(branches=disks)
+    fill(disks[1] / "big", 4 * MIB)
+    os.mkdir(u.path / "x")
+    assert u.where("x") == [0]
+    fd = os.open(u.path / "x", os.O_RDONLY)
+    os.rmdir(u.path / "x")
+    assert errno_of(tmpfile_in, fd) == errno.EPERM  # as ext4 has it
+    fill(disks[0] / "big", 12 * MIB)  # it would go to the other branch, which has no copy
+    assert errno_of(tmpfile_in, fd) == errno.ENOENT
+    assert os.fstat(fd).st_mode & 0o170000 == 0o040000
+    os.close(fd)
+    assert u.where("x") == []
+
+
+@pytest.mark.parametrize("gone", ["removed", "replaced"])
+def test_a_directory_that_is_gone_takes_no_copy_from_the_one_that_has_its_name_now(area, make_union, gone):
+    disks = [area.disk() for _ in range(2)]
+    u = make_union(branches=disks)
+    fill(disks[1] / "big", 4 * MIB)
+    os.mkdir(u.path / "x")
+    fd = os.open(u.path / "x", os.O_RDONLY)
+    if gone == "removed":
+        os.rmdir(u.path / "x")
+    os.mkdir(u.path / "y")
+    fill(disks[0] / "big", 12 * MIB)
+    write(u.path / "y/f", b"f")
+    assert u.where("y/f") == [1]
+    os.rename(u.path / "y", u.path / "x")
+    assert os.listdir(u.path / "x") == ["f"]
+    assert errno_of(tmpfile_in, fd) == errno.ENOENT
+    assert os.listdir(u.path / "x") == ["f"] and read(u.path / "x/f") == b"f"
+    os.close(fd)
