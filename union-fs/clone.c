@@ -5,8 +5,9 @@
  *
  * A clone is made with nobody's permissions and gets owner, extended attributes,
  * mode and times of the directory's oldest copy, which goes on to speak for it: the
- * clone is younger.  If we are interrupted the clone is incomplete, but nothing shows
- * of it, and ufs_align() completes it before anything is made in it.
+ * clone is younger.  (The clock may have to move on for that: outlast_birth().)  If we
+ * are interrupted the clone is incomplete, but nothing shows of it, and ufs_align()
+ * completes it before anything is made in it.
  *
  * Nobody who calls fsync() on a directory knows that we have made another one above
  * it.  So a clone remembers that its own entry may not be on disk, and syncing it
@@ -19,11 +20,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/os/fd.h"
 #include "union-fs/clone.h"
 #include "union-fs/freed.h"
+
+enum {
+	TICKS_MAX = 20, /* that a clone waits for */
+	TICK_NSEC = 1000 * 1000,
+};
 
 /* --- attributes --- */
 
@@ -198,6 +205,38 @@ int ufs_clone_make(struct ufs_worker *w, const struct ufs_pin *parent, const cha
 	return r;
 }
 
+static bool is_after_birth(const struct timespec *t, const struct ufs_copy *c)
+{
+	return t->tv_sec != c->btime_sec ? t->tv_sec > c->btime_sec : t->tv_nsec > c->btime_nsec;
+}
+
+/*
+ * Of two copies that are as old as each other the one on the lower branch speaks for the directory.
+ * So a clone there is only made when the clock that files are stamped with has moved on.  It ticks
+ * every few milliseconds, and since Linux 6.13 also when an inode changes whose ctime was asked for.
+ * That of a network filesystem may be another one, or somebody has set it back: no long wait helps
+ * then.
+ */
+static void outlast_birth(const struct ufs_pin *parent, const struct ufs_pin *identity)
+{
+	const struct ufs_copy *c = identity->lower->copy;
+	struct timespec now;
+	struct stat st;
+
+	if (!c->has_btime || parent->branch > identity->branch)
+		return;
+	for (int i = 0; i < TICKS_MAX; i++) {
+		clock_gettime(CLOCK_REALTIME_COARSE, &now);
+		if (is_after_birth(&now, c) || now.tv_sec + 1 < c->btime_sec)
+			return;
+		if (stat_copy(parent->fd, &st) == 0 &&
+		    fchownat(parent->fd, "", (uid_t)-1, (gid_t)-1, AT_EMPTY_PATH) == 0 &&
+		    stat_copy(parent->fd, &st) == 0 && is_after_birth(&st.st_ctim, c))
+			return;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = TICK_NSEC }, NULL);
+	}
+}
+
 /* Under fs->tree; the parent has a copy on the branch. */
 static int clone_one(struct ufs_worker *w, struct ufs_node *dir, unsigned branch)
 {
@@ -223,6 +262,7 @@ static int clone_one(struct ufs_worker *w, struct ufs_node *dir, unsigned branch
 		r = ufs_freed_settle(&parent_v, branch, name);
 	if (r < 0)
 		return r;
+	outlast_birth(pin, ufs_view_identity(&v));
 	ufs_tree_begin(w->fs);
 	r = ufs_clone_make(w, pin, name, ufs_view_identity(&v)->fd, &f);
 	if (r >= 0)

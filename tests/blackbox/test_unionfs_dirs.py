@@ -14,9 +14,10 @@ import time
 
 import pytest
 
+import fault_util
 from unionfs_util import *  # noqa: F403  (fixtures)
 from unionfs_util import (ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, As, KIB, MIB, SLOW, UNION_FS,
-                          acl, errno_of, fsync_dir, libc, read, run, wait_for, write)
+                          Union, acl, errno_of, fsync_dir, libc, read, run, wait_for, write)
 
 USER = As(1000, 1000)
 SYS_getdents64 = 217
@@ -642,6 +643,62 @@ def test_a_killed_program_leaves_its_request_to_be_finished(area, make_union):
         p.wait()
     run("rm", "-rf", *u.path.iterdir())
     assert os.listdir(u.path) == []
+
+
+def test_a_new_directorys_first_file_on_a_lower_branch_does_not_change_its_number(area, make_union):
+    """Both copies are made within one tick of the clock."""
+    disks = [area.disk() for _ in range(2)]
+    u = make_union(branches=disks)
+    fill(disks[0] / "big", 8 * MIB)
+    os.mkdir(u.path / "top")
+    os.truncate(disks[0] / "big", 0)
+    for i in range(100):
+        d = u.path / f"top/d{i}"
+        fill(disks[0] / "big", 8 * MIB)
+        os.mkdir(d)
+        os.truncate(disks[0] / "big", 0)
+        before = os.stat(d)
+        write(d / "f", b"")
+        assert u.where(f"top/d{i}") == [0, 1], i
+        fd = os.open(d, os.O_RDONLY)  # its attributes come from the union, not from the kernel's cache
+        after = [os.fstat(fd), os.stat(d)]
+        os.close(fd)
+        assert {st.st_ino for st in after} == {before.st_ino}, i
+    u.restart()
+    for i in range(100):
+        assert os.stat(u.path / f"top/d{i}").st_ino >> 48 == 1, i
+
+
+def test_a_clone_that_was_not_completed_does_not_speak_for_its_directory(area):
+    """The server is killed at each step of a clone that is made right after the directory itself."""
+    disks = [area.disk() for _ in range(2)]
+    faults = fault_util.Faults(area.path / "faults")
+    u = Union(area, disks, env=faults.env()).start()
+    seen = set()
+
+    def make(n):
+        fill(disks[0] / "big", 8 * MIB)
+        os.mkdir(u.path / f"d{n}", 0o755)
+        os.truncate(disks[0] / "big", 0)
+        faults.arm(fault_util.KILL, n, program="union-fs")
+        os.close(os.open(u.path / f"d{n}/f", os.O_CREAT | os.O_WRONLY, 0o666))
+    for n in range(1, 30):
+        failed = errno_of(make, n)
+        wait_for(lambda: faults.fired or not failed, "kill")
+        killed = faults.fired
+        seen.add(faults.call)
+        faults.disarm()
+        if not killed:
+            break
+        u.process.wait()
+        run("umount", "-l", u.path)
+        u.start()
+        assert os.stat(u.path / f"d{n}").st_mode & 0o7777 == 0o755, (n, faults.call)
+        write(u.path / f"d{n}/g", b"")
+        for b in u.where(f"d{n}"):
+            assert os.stat(disks[b] / f"d{n}").st_mode & 0o7777 == 0o755, (n, faults.call)
+    assert {"mkdirat", "chmod"} <= seen and not killed
+    u.stop()
 
 
 # ------------------------------------------------------------- directories that are gone
