@@ -174,12 +174,9 @@ void ufs_unalign(const struct ufs_view *v)
 int ufs_clone_make(struct ufs_worker *w, const struct ufs_pin *parent, const char *name, int from,
 		   struct ufs_found *ret)
 {
-	struct stat parent_st, st;
+	struct stat st;
 	int r;
 
-	r = stat_copy(parent->fd, &parent_st);
-	if (r < 0)
-		return r;
 	if (mkdirat(parent->fd, name, 0700) < 0) {
 		if (errno != EEXIST)
 			return -errno;
@@ -200,8 +197,6 @@ int ufs_clone_make(struct ufs_worker *w, const struct ufs_pin *parent, const cha
 	}
 	if (r < 0)
 		(void)unlinkat(parent->fd, name, AT_REMOVEDIR);
-	/* Nothing has been made in the parent that shows. */
-	(void)copy_times(&parent_st, parent->fd);
 	return r;
 }
 
@@ -269,10 +264,16 @@ static int clone_one(struct ufs_worker *w, struct ufs_node *dir, unsigned branch
 		r = ufs_node_add_copy(dir, &f, r == 0, true);
 	ufs_tree_end(w->fs);
 	uc_closep(&f.fd);
+	if (r < 0)
+		return r;
 	/* It may have had subdirectories to count, as one copy. */
-	if (r == 0)
-		ufs_notify_attr(w->fs, dir);
-	return r;
+	ufs_notify_attr(w->fs, dir);
+	/*
+	 * The time of the parent is that of the clone, though nothing shows in it: if it was set
+	 * back, somebody could miss what others have made there meanwhile.
+	 */
+	ufs_notify_attr(w->fs, parent);
+	return 0;
 }
 
 /** struct chain - directories that a branch lacks, the lowest one first */

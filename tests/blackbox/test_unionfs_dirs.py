@@ -701,6 +701,38 @@ def test_a_clone_that_was_not_completed_does_not_speak_for_its_directory(area):
     u.stop()
 
 
+def test_cloning_does_not_set_back_the_parents_time_when_something_is_made_in_it(area, make_union):
+    disks = [area.disk() for _ in range(2)]
+    u = make_union(branches=disks)
+    os.mkdir(u.path / "p")
+    write(u.path / "p/on0", b"")
+    fill(disks[0] / "big", 8 * MIB)
+    write(u.path / "p/on1", b"")
+    assert u.where("p") == [0, 1]
+    n = 150
+    os.unlink(disks[0] / "big")
+    fill(disks[1] / "big", 8 * MIB)
+    for i in range(n):
+        os.mkdir(u.path / f"p/d{i}")
+    os.unlink(disks[1] / "big")
+    fill(disks[0] / "big", 8 * MIB)
+    started = threading.Barrier(2)
+
+    def clone():
+        for i in range(n):
+            started.wait()
+            write(u.path / f"p/d{i}/f", b"")
+    t = threading.Thread(target=clone)
+    t.start()
+    for i in range(n):
+        started.wait()
+        write(u.path / f"p/x{i}", b"")
+        time.sleep(0.006)  # the clock moves on
+        born = os.stat(u.path / f"p/x{i}").st_mtime_ns
+        assert max(os.stat(b / "p").st_mtime_ns for b in disks) >= born, i
+    t.join()
+
+
 # ------------------------------------------------------------- directories that are gone
 
 def tmpfile_in(fd):
