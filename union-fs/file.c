@@ -232,6 +232,17 @@ bool ufs_file_is_written(struct ufs_node *node)
 	return written;
 }
 
+bool ufs_file_may_be_dirty(struct ufs_node *node)
+{
+	bool may;
+
+	/* A mapping that is written keeps a writer open until its pages are. */
+	ufs_lock(node->fs);
+	may = node->io && !node->io->backing_id && node->io->writers;
+	ufs_unlock(node->fs);
+	return may;
+}
+
 void ufs_files_done(struct ufs *fs)
 {
 	for (uint32_t i = 0; i < fs->files.n; i++) {

@@ -71,5 +71,9 @@ int ufs_file_close(struct ufs *fs, uint64_t handle, const struct ufs_node *node)
  * its attributes */
 bool ufs_file_is_written(struct ufs_node *node);
 
+/** ufs_file_may_be_dirty() - Whether the kernel may have pages of a node, written through a mapping,
+ * that its branch has not */
+bool ufs_file_may_be_dirty(struct ufs_node *node);
+
 /** ufs_files_done() - Release all open files and directories */
 void ufs_files_done(struct ufs *fs);

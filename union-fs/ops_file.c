@@ -167,6 +167,26 @@ int ufs_op_fallocate(struct ufs_req *req)
 	return 0;
 }
 
+/*
+ * Data and holes of a file.  Where the kernel may have data that the branch has not, all of the
+ * file counts as data: what a program takes for a hole it does not copy.
+ */
+static off_t seek(const struct ufs_file *file, off_t offset, int whence)
+{
+	struct stat st;
+	off_t at;
+
+	if (!ufs_file_may_be_dirty(file->node)) {
+		at = lseek(file->fd, offset, whence);
+		return at < 0 ? -errno : at;
+	}
+	if (fstat(file->fd, &st) < 0)
+		return -errno;
+	if (offset < 0 || offset >= st.st_size)
+		return -ENXIO;
+	return whence == SEEK_DATA ? offset : st.st_size;
+}
+
 int ufs_op_lseek(struct ufs_req *req)
 {
 	const struct fuse_lseek_in *in = req->arg;
@@ -179,9 +199,9 @@ int ufs_op_lseek(struct ufs_req *req)
 	/* Our descriptor's own position means nothing: reads and writes name theirs. */
 	if (in->whence != SEEK_DATA && in->whence != SEEK_HOLE)
 		return -EINVAL;
-	at = lseek(file->fd, (off_t)in->offset, (int)in->whence);
+	at = seek(file, (off_t)in->offset, (int)in->whence);
 	if (at < 0)
-		return -errno;
+		return (int)at;
 	out->offset = (uint64_t)at;
 	return 0;
 }

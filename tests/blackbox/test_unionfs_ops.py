@@ -19,7 +19,8 @@ import pytest
 
 from unionfs_util import *  # noqa: F403  (fixtures)
 from unionfs_util import (ACL_GROUP, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, Area, As, KIB, MIB,
-                          O_TMPFILE, Union, acl, errno_of, fsync_dir, kernel_has_passthrough, libc, read, run, write)
+                          O_TMPFILE, Union, acl, errno_of, fsync_dir, kernel_has_passthrough, libc, read, run, wait_for,
+                          write)
 
 libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
@@ -623,6 +624,8 @@ def test_data_and_holes_are_found(pair):
             os.pwrite(fd, b"x" * 8192, 1 * MIB)
             os.ftruncate(fd, 2 * MIB)
             os.fsync(fd)
+        with opened(f"{top}/f", os.O_RDONLY) as fd:
+            wait_for(lambda: os.lseek(fd, 0, os.SEEK_DATA) == 1 * MIB, "hole: the kernel reports the close later")
             for whence in (os.SEEK_DATA, os.SEEK_HOLE):
                 for at in (0, 1 * MIB, 1 * MIB + 5, 1 * MIB + 8192, 2 * MIB - 1, 2 * MIB, -1):
                     with contextlib.suppress(OSError):
