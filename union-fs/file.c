@@ -4,12 +4,51 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/log.h"
 #include "union-fs/dev.h"
 #include "union-fs/file.h"
 #include "union-fs/listing.h"
+
+enum {
+	FILLING_S = 30, /* by then the branch's free space tells what a file takes */
+};
+
+/* Such a file is empty when it is opened, and what it will take nobody knows. */
+#define FLAGS_FILLING (O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY))
+
+static unsigned *filling_of(struct ufs *fs, const struct ufs_file *file)
+{
+	return &fs->branch[file->node->lower->branch].filling;
+}
+
+/* Under the lock, as the next one. */
+static void add_filling(struct ufs *fs, struct ufs_file *file)
+{
+	file->filling = true;
+	file->fill_prev = fs->filling_last;
+	*(fs->filling_last ? &fs->filling_last->fill_next : &fs->filling_first) = file;
+	fs->filling_last = file;
+	++*filling_of(fs, file);
+}
+
+static void remove_filling(struct ufs *fs, struct ufs_file *file)
+{
+	if (!file->filling)
+		return;
+	*(file->fill_prev ? &file->fill_prev->fill_next : &fs->filling_first) = file->fill_next;
+	*(file->fill_next ? &file->fill_next->fill_prev : &fs->filling_last) = file->fill_prev;
+	file->filling = false;
+	--*filling_of(fs, file);
+}
+
+void ufs_files_age(struct ufs *fs, int64_t now)
+{
+	while (fs->filling_first && now - fs->filling_first->opened >= FILLING_S)
+		remove_filling(fs, fs->filling_first);
+}
 
 /* Registers a backing file: its id, or 0 where the kernel cannot or will not. */
 static int backing_open(struct ufs *fs, int fd)
@@ -67,6 +106,7 @@ static void unlink_file(struct ufs_file *file)
 	file->prev = file->next = NULL;
 	io->opens--;
 	io->writers -= file->writer;
+	remove_filling(file->node->fs, file);
 }
 
 /*
@@ -75,7 +115,8 @@ static void unlink_file(struct ufs_file *file)
  * Registering a backing file is a system call, so it is done without the lock and
  * thrown away if another open was faster.
  */
-static int join(struct ufs *fs, struct ufs_file *file, struct ufs_open_out *ret, bool *ret_attrs)
+static int join(struct ufs *fs, struct ufs_file *file, int flags, struct ufs_open_out *ret,
+		bool *ret_attrs)
 {
 	struct ufs_io *io = file->node->io;
 	bool tried = false;
@@ -91,6 +132,8 @@ static int join(struct ufs *fs, struct ufs_file *file, struct ufs_open_out *ret,
 	}
 	r = link_file(fs, file);
 	if (r == 0) {
+		if (file->writer && flags & FLAGS_FILLING)
+			add_filling(fs, file);
 		if (io->opens == 1) {
 			io->backing_id = id;
 			id = 0;
@@ -124,19 +167,22 @@ int ufs_file_open(struct ufs *fs, struct ufs_node *node, int fd, int flags,
 {
 	cleanup_free struct ufs_file *file = calloc(1, sizeof(*file));
 	cleanup_fd int owned = fd;
+	struct timespec now;
 	bool attrs = false;
 	int r;
 
 	if (!file)
 		return -ENOMEM;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	r = prepare_io(fs, node);
 	if (r < 0)
 		return r;
 	file->node = node;
 	file->fd = fd;
+	file->opened = now.tv_sec;
 	file->writer = (flags & O_ACCMODE) != O_RDONLY;
 	*ret = (struct ufs_open_out){ 0 };
-	r = join(fs, file, ret, &attrs);
+	r = join(fs, file, flags, ret, &attrs);
 	if (r < 0)
 		return r;
 	take_fd(&owned);

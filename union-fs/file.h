@@ -32,6 +32,9 @@ struct ufs_file {
 	uint32_t index;
 	int fd;
 	bool writer;
+	bool filling;                           /* lock; it is in the list of fs->filling_first */
+	struct ufs_file *fill_prev, *fill_next; /* lock */
+	int64_t opened;                         /* CLOCK_MONOTONIC, seconds */
 };
 
 /**
@@ -74,6 +77,10 @@ bool ufs_file_is_written(struct ufs_node *node);
 /** ufs_file_may_be_dirty() - Whether the kernel may have pages of a node, written through a mapping,
  * that its branch has not */
 bool ufs_file_may_be_dirty(struct ufs_node *node);
+
+/** ufs_files_age() - Count those no longer as being filled that have been open for some time.
+ * Under fs->lock */
+void ufs_files_age(struct ufs *fs, int64_t now);
 
 /** ufs_files_done() - Release all open files and directories */
 void ufs_files_done(struct ufs *fs);

@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "lib/base/log.h"
+#include "lib/base/str.h"
 #include "lib/os/fd.h"
 #include "union-fs/branch.h"
 #include "union-fs/clone.h"
+#include "union-fs/file.h"
 #include "union-fs/freed.h"
 #include "union-fs/make.h"
 #include "union-fs/policy.h"
@@ -16,6 +20,7 @@
 enum {
 	ATTEMPTS = 4, /* when others change the branches under our hands */
 	ABOUT = 16,   /* branches that differ by less than one part of so many are about as free */
+	AVOID_S = 30, /* a branch that has failed */
 };
 
 void ufs_made_done(struct ufs_made *made)
@@ -86,6 +91,36 @@ static int describe(struct ufs *fs, const struct ufs_pin *pin, const char *name,
 	return r;
 }
 
+static int64_t seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return t.tv_sec;
+}
+
+/* The branch has failed: new files need not find that out one by one. */
+static void avoid(struct ufs *fs, unsigned branch, int r)
+{
+	struct ufs_branch *b = &fs->branch[branch];
+	const int64_t now = seconds();
+	bool known;
+
+	ufs_lock(fs);
+	known = b->avoided > now;
+	b->avoided = now + AVOID_S;
+	ufs_unlock(fs);
+	if (!known)
+		log_warn("branch `%s` fails (%s): new files go to others", UC_PRINTABLE(b->name),
+			 strerror(-r));
+}
+
+/* Not its being full, or the caller's quota. */
+static bool is_broken(int r)
+{
+	return r == -EIO || r == -ENODEV || r == -EROFS;
+}
+
 /* @v is open and has no such name. */
 static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view *v,
 		   const char *name, unsigned branch, const struct ufs_making *m,
@@ -96,6 +131,8 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 	int r;
 
 	r = ufs_copy_for_new(req->w, parent, branch, v, &pin);
+	if (r == -EROFS) /* other errors may be those of a copy that was to be cloned */
+		avoid(req->fs, branch, r);
 	if (r > 0)
 		r = m->nameless ? 0 : ufs_check_absent(v, name);
 	if (r == 0 && !m->nameless)
@@ -110,11 +147,15 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 	ufs_creds_root(&req->w->creds);
 	if (r == -ENOENT && ufs_node_is_gone(parent))
 		return r;
-	if (r == -ENOENT) {
+	if ((r == -ENOENT || r == -ESTALE) && parent->index == UFS_ROOT_INDEX)
+		r = -ENODEV; /* the branch itself has gone */
+	if (r == -ENOENT || r == -ESTALE) {
 		/* The copy was removed by somebody: the next attempt makes another one. */
 		ufs_node_drop_copy(parent, pin->lower);
 		return -ESTALE;
 	}
+	if (is_broken(r))
+		avoid(req->fs, branch, r);
 	if (r < 0)
 		return r;
 	ret->fd = r > 0 ? r : -1;
@@ -124,6 +165,8 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 /* Fills @c, in the order of branches. */
 static void gather(struct ufs *fs, const struct ufs_view *v, struct ufs_candidate *c)
 {
+	const int64_t now = seconds();
+
 	for (unsigned i = 0; i < fs->n_branches; i++) {
 		const struct ufs_branch *b = &fs->branch[i];
 
@@ -137,26 +180,46 @@ static void gather(struct ufs *fs, const struct ufs_view *v, struct ufs_candidat
 		if (b->mode == UFS_BRANCH_RW && ufs_branch_space(b, &c[i].space) < 0)
 			c[i].mode = UFS_BRANCH_NC;
 	}
+	ufs_lock(fs);
+	ufs_files_age(fs, now);
+	for (unsigned i = 0; i < fs->n_branches; i++) {
+		c[i].filling = fs->branch[i].filling;
+		c[i].avoided = fs->branch[i].avoided > now;
+	}
+	ufs_unlock(fs);
 }
 
 /* Whether another branch may do better. */
 static bool is_about_branch(int r)
 {
-	return r == -ENOSPC || r == -EROFS || r == -EDQUOT || r == -ENOTDIR;
+	return r == -ENOSPC || r == -EDQUOT || r == -ENOTDIR || r == -ENOENT || is_broken(r);
+}
+
+/* A branch that has failed may have made it nevertheless. */
+static bool may_have(const struct ufs_view *v, unsigned branch, const char *name)
+{
+	const struct ufs_pin *pin = ufs_view_at(v, branch);
+
+	return pin && ufs_type_at(pin->fd, name) != -ENOENT;
 }
 
 /*
- * Puts the branch on which the name was freed first, if it is about as free as the best: there the
- * name can be used again without waiting for a disk.
+ * Puts the branch on which the name was freed first, if it is about as free as any: there the name
+ * can be used again without waiting for a disk.
  */
 static void prefer_former(struct ufs *fs, const struct ufs_view *v, const char *name,
 			  struct ufs_candidate *c, size_t n)
 {
-	for (size_t i = 0; i < n && c[i].space >= c[0].space - c[0].space / ABOUT; i++) {
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		most = c[i].space > most ? c[i].space : most;
+	for (size_t i = 0; i < n; i++) {
 		const struct ufs_pin *pin = ufs_view_at(v, c[i].branch);
 		const struct ufs_candidate former = c[i];
 
-		if (!pin || !ufs_freed_has(fs, pin, name))
+		if (!pin || former.avoided || former.space < most - most / ABOUT ||
+		    !ufs_freed_has(fs, pin, name))
 			continue;
 		memmove(&c[1], &c[0], i * sizeof(*c));
 		c[0] = former;
@@ -186,6 +249,8 @@ static int make_once(struct ufs_req *req, struct ufs_node *parent, const char *n
 	for (size_t i = 0; i < n; i++) {
 		r = make_on(req, parent, &v, name, c[i].branch, m, ret);
 		if (!is_about_branch(r))
+			return r;
+		if (is_broken(r) && !m->nameless && may_have(&v, c[i].branch, name))
 			return r;
 		/* The best one's reason is the one that tells most. */
 		if (i == 0 && r != -ENOTDIR)

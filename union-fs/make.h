@@ -43,7 +43,8 @@ void ufs_made_done(struct ufs_made *made);
  * @m:		What
  * @ret:	Result, UFS_MADE_NONE before; release with ufs_made_done(), also on failure
  *
- * A branch that turns out to be full or read-only gives way to the next best.
+ * A branch that turns out to be full, read-only or broken gives way to the next best, unless it
+ * may have the name.
  *
  * Return: 0; -EEXIST; -ENOSPC (no branch has room, or may be used); another negative errno
  */

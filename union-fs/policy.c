@@ -4,12 +4,20 @@
 
 #include "union-fs/policy.h"
 
+/* What a new file may hope for. */
+static uint64_t part(const struct ufs_candidate *c)
+{
+	return c->space / ((uint64_t)c->filling + 1);
+}
+
 static int compare(const void *pa, const void *pb)
 {
 	const struct ufs_candidate *a = pa, *b = pb;
 
-	if (a->space != b->space)
-		return a->space > b->space ? -1 : 1;
+	if (a->avoided != b->avoided)
+		return a->avoided ? 1 : -1;
+	if (part(a) != part(b))
+		return part(a) > part(b) ? -1 : 1;
 	return a->branch < b->branch ? -1 : 1;
 }
 

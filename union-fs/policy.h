@@ -16,6 +16,8 @@ struct ufs_candidate {
 	enum ufs_branch_mode mode;
 	uint64_t space;    /* bytes that are free */
 	uint64_t min_free; /* bytes that must be */
+	unsigned filling;  /* new files that will take some of it */
+	bool avoided;      /* it has failed a short time ago */
 	bool has_parent;   /* the directory exists on it */
 };
 
@@ -26,7 +28,8 @@ struct ufs_candidate {
  * @n:		How many
  *
  * mfs: most space first.  epmfs: the same among those that have the parent directory.
- * Of equals, the lower branch.
+ * A new file shares a branch's space with those that are being filled, in equal parts: its part
+ * is what counts.  Of equals, the lower branch.  Those that have failed come last.
  *
  * Return: how many may
  */

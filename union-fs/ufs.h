@@ -67,7 +67,8 @@ enum ufs_branch_mode {
 	UFS_BRANCH_NC, /* nothing new is created on it */
 };
 
-/** struct ufs_branch - one of the merged directories; constant while the union is served */
+/** struct ufs_branch - one of the merged directories; constant while the union is served, except
+ * where it says "lock" */
 struct ufs_branch {
 	char *name;  /* the device or directory, for messages */
 	int root_fd; /* the merged directory, open for reading: open_by_handle_at() does not take
@@ -81,6 +82,9 @@ struct ufs_branch {
 	uint64_t min_free; /* bytes that must be free for it to get new files */
 	bool handles;      /* its filesystem has file handles that we may open */
 	bool flush;        /* close() on it may report errors: a network filesystem */
+	unsigned filling;  /* lock; files in fs->filling_first that lie on it */
+	int64_t avoided;   /* lock; it has failed: nothing new goes there before this second, if
+			      others have room (CLOCK_MONOTONIC) */
 };
 
 enum ufs_passthrough {
@@ -152,6 +156,8 @@ struct ufs {
 	struct ufs_slots nodes; /* slot i is node id i + 1 */
 	struct ufs_slots files; /* open ones; the slot's number and generation are the handle */
 	struct ufs_slots dirs;  /* the same for open directories */
+	struct ufs_file *filling_first, *filling_last; /* open since they were empty, a short time
+							  ago; the oldest first */
 	struct ufs_objmap objects;
 	struct ufs_lower *lru_first,
 		*lru_last; /* directories whose descriptor may be closed; latest use first */

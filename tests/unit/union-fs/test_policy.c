@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/unit.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,38 @@ static void of_equals_the_lower_branch_comes_first(void **state)
 				  { RW, 7, 0, true }),
 			    "1 3 0 2");
 	assert_string_equal(ORDER(MFS, { RW, 0, 0, true }, { RW, 0, 0, true }), "0 1");
+}
+
+static void files_that_are_being_filled_share_the_space(void **state)
+{
+	/* Parts of 10, 15, 0 and 12.  The minimum is what must be free, not what is shared. */
+	struct ufs_candidate c[] = {
+		{ .branch = 0, .space = 40, .filling = 3, .min_free = 40 },
+		{ .branch = 1, .space = 30, .filling = 1 },
+		{ .branch = 2, .space = 40, .filling = UINT_MAX },
+		{ .branch = 3, .space = 12 },
+	};
+
+	(void)state;
+	assert_int_equal(ufs_policy_order(UC_POLICY_MFS, c, 4), 4);
+	assert_int_equal(c[0].branch, 1);
+	assert_int_equal(c[1].branch, 3);
+	assert_int_equal(c[2].branch, 0);
+}
+
+static void branches_that_have_failed_come_last(void **state)
+{
+	struct ufs_candidate c[] = {
+		{ .branch = 0, .space = 30, .avoided = true },
+		{ .branch = 1, .space = 10 },
+		{ .branch = 2, .space = 40, .avoided = true },
+	};
+
+	(void)state;
+	assert_int_equal(ufs_policy_order(UC_POLICY_MFS, c, 3), 3);
+	assert_int_equal(c[0].branch, 1);
+	assert_int_equal(c[1].branch, 2);
+	assert_int_equal(c[2].branch, 0);
 }
 
 static void spaces_that_differ_in_high_bits_only_are_told_apart(void **state)
@@ -151,6 +184,8 @@ int main(void)
 		cmocka_unit_test(mfs_takes_the_branch_with_most_space),
 		cmocka_unit_test(epmfs_takes_only_branches_that_have_the_directory),
 		cmocka_unit_test(of_equals_the_lower_branch_comes_first),
+		cmocka_unit_test(files_that_are_being_filled_share_the_space),
+		cmocka_unit_test(branches_that_have_failed_come_last),
 		cmocka_unit_test(spaces_that_differ_in_high_bits_only_are_told_apart),
 		cmocka_unit_test(branches_without_room_are_left_out),
 		cmocka_unit_test(read_only_and_no_create_branches_get_nothing),
