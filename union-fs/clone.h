@@ -3,6 +3,9 @@
 
 /* A directory's copy on one more branch, and what keeps copies alike and on disk. */
 
+#include <errno.h>
+#include <stdbool.h>
+
 #include "union-fs/dev.h"
 #include "union-fs/node.h"
 #include "union-fs/view.h"
@@ -22,6 +25,13 @@ int ufs_clone(struct ufs_worker *w, struct ufs_node *dir, unsigned branch);
 
 /** ufs_clone_locked() - The same under fs->tree */
 int ufs_clone_locked(struct ufs_worker *w, struct ufs_node *dir, unsigned branch);
+
+/** ufs_clone_is_impossible() - Whether a failure of these means that the branch cannot have the
+ * directory: something else has its name, or there is no room.  What was to go there may be copied */
+static inline bool ufs_clone_is_impossible(int r)
+{
+	return r == -ENOTDIR || r == -ENOSPC || r == -EDQUOT;
+}
 
 /**
  * ufs_clone_make() - Make a directory that looks like another one

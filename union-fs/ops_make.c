@@ -12,6 +12,7 @@
 
 #include "lib/os/fd.h"
 #include "union-fs/attr.h"
+#include "union-fs/clone.h"
 #include "union-fs/file.h"
 #include "union-fs/freed.h"
 #include "union-fs/make.h"
@@ -202,7 +203,7 @@ static int link_to(struct ufs_req *req, struct ufs_node *node, struct ufs_node *
 	if (req->fs->branch[branch].mode == UFS_BRANCH_RO)
 		return -EROFS;
 	r = ufs_copy_for_new(req->w, parent, branch, v, &pin);
-	if (r == -ENOTDIR)
+	if (ufs_clone_is_impossible(r))
 		return -EXDEV;
 	if (r >= 0)
 		r = ufs_check_absent(v, req->name);

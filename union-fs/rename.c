@@ -84,7 +84,7 @@ int ufs_move_clone_to(struct ufs_move *m, unsigned branch, bool locked)
 		return 0;
 	r = locked ? ufs_clone_locked(m->w, m->to, branch) : ufs_clone(m->w, m->to, branch);
 	if (r < 0)
-		return r == -ENOTDIR ? -EXDEV : r;
+		return ufs_clone_is_impossible(r) ? -EXDEV : r;
 	r = ufs_move_survey(m);
 	return r == 0 && !ufs_view_at(&m->to_v, branch) ? -ESTALE : r;
 }

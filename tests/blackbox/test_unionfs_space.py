@@ -98,3 +98,30 @@ def test_with_all_branches_broken_the_reason_is_told(make_union):
         shut_down(b)
     assert errno_of(write, u.path / "f", b"x") == errno.EIO
     assert errno_of(os.mkdir, u.path / "d") == errno.EIO
+
+
+def fill(branch):
+    """To the last block."""
+    for size in (MIB, 4096, 1):
+        for i in range(1 << 20):
+            try:
+                write(branch.parent / f"ballast{size}.{i}", b"x" * size)
+            except OSError as e:
+                assert e.errno == errno.ENOSPC
+                break
+
+
+def test_what_cannot_go_along_on_its_full_branch_is_copied(area, make_union):
+    u = make_union(branches=[area.disk(24 * MIB), area.disk(96 * MIB)])
+    for name in ("f", "g", "h"):
+        write(u.branches[0] / name, name.encode())
+    (u.branches[0] / "dir").mkdir()
+    os.mkdir(u.path / "to")
+    assert u.where("to") == [1]
+    fill(u.branches[0])
+    assert errno_of(os.rename, u.path / "f", u.path / "to/f") == errno.EXDEV
+    assert errno_of(os.link, u.path / "f", u.path / "to/f") == errno.EXDEV
+    run("mv", u.path / "f", u.path / "g", u.path / "dir", u.path / "to")
+    assert read(u.path / "to/f") == b"f" and u.where("to/f") == [1]
+    assert sorted(os.listdir(u.path / "to")) == ["dir", "f", "g"]
+    assert sorted(os.listdir(u.path)) == ["h", "to"]
