@@ -259,7 +259,9 @@ int ufs_op_setxattr(struct ufs_req *req)
 
 	if (in->size > req->data_len)
 		return -EINVAL;
-	/* An ACL may clear the set-group-id bit: whether it does, the kernel has decided. */
+	/* An ACL may clear the set-group-id bit: whether it does, the kernel has decided; and that the
+	 * caller is not of the file's group is part of it. */
+	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
 	ufs_creds_fsetid(&req->w->creds, !(in->setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID));
 	return change_xattr(req, &c);
 }
