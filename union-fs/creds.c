@@ -19,6 +19,10 @@
 #include "lib/base/log.h"
 #include "union-fs/creds.h"
 
+enum {
+	NOBODY = 65534,
+};
+
 static int set_caps(uint32_t set, uint32_t clear)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -96,6 +100,12 @@ void ufs_creds_charge(struct ufs_creds *c, uid_t uid, gid_t gid)
 {
 	if (c->keeps_caps && set_ids(c, uid, gid) < 0)
 		ufs_creds_root(c);
+}
+
+void ufs_creds_nobody(struct ufs_creds *c)
+{
+	ufs_creds_fsetid(c, false);
+	ufs_creds_charge(c, NOBODY, NOBODY);
 }
 
 void ufs_creds_root(struct ufs_creds *c)

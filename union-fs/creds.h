@@ -52,6 +52,14 @@ int ufs_creds_as(struct ufs_creds *c, const struct ufs_caller *caller);
  */
 void ufs_creds_charge(struct ufs_creds *c, uid_t uid, gid_t gid);
 
+/**
+ * ufs_creds_nobody() - Become nobody in particular: whom a file that all its openers share is
+ * written as
+ *
+ * Where ufs_creds_charge() does something.
+ */
+void ufs_creds_nobody(struct ufs_creds *c);
+
 /** ufs_creds_root() - Become root again */
 void ufs_creds_root(struct ufs_creds *c);
 

@@ -41,8 +41,11 @@ int ufs_op_open(struct ufs_req *req)
 	fd = ufs_node_open(req->fs, node, (int)in->flags & ~FLAGS_NOT_OURS);
 	if (fd < 0)
 		return fd;
-	/* The kernel writes through a backing file as whoever we are when we register it. */
-	ufs_creds_fsetid(&req->w->creds, false);
+	/*
+	 * The kernel writes through a backing file as whoever we are when we register it.  Were that
+	 * the first one who opens it, others would use what is reserved for him.
+	 */
+	ufs_creds_nobody(&req->w->creds);
 	return ufs_file_open(req->fs, node, fd, (int)in->flags, out);
 }
 

@@ -128,8 +128,7 @@ static int reply_created(struct ufs_req *req, struct ufs_node *node, int fd, int
 	const struct fuse_attr attr = out->entry.attr;
 	int r;
 
-	ufs_creds_fsetid(&req->w->creds, false);
-	ufs_creds_charge(&req->w->creds, req->in->uid, req->in->gid);
+	ufs_creds_nobody(&req->w->creds);
 	r = ufs_file_open(req->fs, node, fd, flags, &out->open);
 	if (r < 0) {
 		ufs_node_forget(req->fs, ufs_node_id(node), 1);

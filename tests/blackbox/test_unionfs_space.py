@@ -6,8 +6,10 @@ import os
 import shutil
 import struct
 
+import pytest
+
 from unionfs_util import *  # noqa: F403  (fixtures)
-from unionfs_util import MIB, errno_of, fsync_dir, read, run, write
+from unionfs_util import As, MIB, errno_of, fsync_dir, read, run, write
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 
@@ -98,6 +100,31 @@ def test_with_all_branches_broken_the_reason_is_told(make_union):
         shut_down(b)
     assert errno_of(write, u.path / "f", b"x") == errno.EIO
     assert errno_of(os.mkdir, u.path / "d") == errno.EIO
+
+
+@pytest.mark.parametrize("how", ["on", "off"])
+def test_blocks_reserved_for_root_are_not_shared_by_opening_a_file_of_roots(area, make_union, how):
+    point = area.dir("reserved")
+    image = area.image(64 * MIB)
+    run("tune2fs", "-m", "30", image)
+    run("mount", "-o", "loop", image, point)
+    (point / "d").mkdir()
+    u = make_union(branches=[point / "d"], passthrough="auto" if how == "on" else how)
+    root = os.open(u.path / "f", os.O_CREAT | os.O_RDWR)
+    os.chmod(u.path / "f", 0o666)
+    os.chmod(area.path, 0o711)
+
+    def write_all():
+        fd, n = os.open(u.path / "f", os.O_WRONLY), 0
+        try:
+            while True:
+                n += os.write(fd, b"x" * MIB)
+        except OSError as e:
+            return [n // MIB, e.errno]
+
+    mib, reason = As(1000, 1000)(write_all)
+    os.close(root)
+    assert reason == errno.ENOSPC and 20 <= mib <= 45
 
 
 def fill(branch):
