@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/os/fd.h"
@@ -239,7 +240,10 @@ struct ufs_node *ufs_node_of(struct ufs *fs, const struct ufs_found *f)
 void ufs_node_keep(struct ufs_node *node, int fd)
 {
 	cleanup_fd int spare = fd;
+	struct stat st;
 
+	if (fstatat(fd, "", &st, AT_EMPTY_PATH) < 0 || st.st_nlink)
+		return;
 	ufs_lock(node->fs);
 	if (!node->is_dir && node->lower->fd < 0)
 		ufs_lower_set_fd(node->fs, node->lower, take_fd(&spare));

@@ -85,8 +85,8 @@ struct ufs_node *ufs_node_of(struct ufs *fs, const struct ufs_found *f);
  * negative errno */
 int ufs_node_path_fd(struct ufs *fs, struct ufs_node *node);
 
-/** ufs_node_keep() - A node has lost its last name: keep it open, by @fd (O_PATH; taken), while it
- * is known */
+/** ufs_node_keep() - A node has lost a name: if that was its last one, keep it open, by @fd (O_PATH;
+ * taken), while it is known */
 void ufs_node_keep(struct ufs_node *node, int fd);
 
 /** ufs_node_open() - Open a regular file anew; a descriptor (owned) or a negative errno */

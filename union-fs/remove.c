@@ -6,9 +6,15 @@
 
 #include "lib/os/fd.h"
 #include "union-fs/attr.h"
+#include "union-fs/branch.h"
 #include "union-fs/clone.h"
 #include "union-fs/freed.h"
 #include "union-fs/remove.h"
+
+enum {
+	KEPT_SIZE = 1024 * 1024, /* bytes that any file may take when it has no name */
+	KEPT_PART = 16,          /* or this part of the branch's free space */
+};
 
 /* The first copy, in the order of branches, that has the name, and what it is. */
 static int find_visible(const struct ufs_view *v, const char *name, int *ret_type)
@@ -45,10 +51,23 @@ static int unlink_hidden(struct ufs *fs, const struct ufs_pin *p, const char *na
 }
 
 /*
- * A FIFO or a device may be open without our knowledge, and must answer fstat() even when it
- * has no name.  (A regular file that is open has a descriptor here.)
+ * What is kept takes its space until the kernel has forgotten it, a moment later, when the next
+ * program may have found the branch full: so no file is kept that is large for what is free.
  */
-static int unlink_special(struct ufs *fs, const struct ufs_pin *p, const char *name)
+static bool is_kept(const struct ufs *fs, const struct ufs_found *f)
+{
+	const uint64_t size = f->st.stx_blocks * 512;
+	uint64_t space = 0;
+
+	return size <= KEPT_SIZE ||
+	       (ufs_branch_space(&fs->branch[f->branch], &space) == 0 && size <= space / KEPT_PART);
+}
+
+/*
+ * What has no name any more must go on where it is in use without our knowledge: a FIFO or a device
+ * that is open; a file that is mounted (kubelet does that with one of a volume's) or open as O_PATH.
+ */
+static int unlink_visible(struct ufs *fs, const struct ufs_pin *p, const char *name)
 {
 	cleanup_node struct ufs_node *node = NULL;
 	struct ufs_found f;
@@ -57,7 +76,7 @@ static int unlink_special(struct ufs *fs, const struct ufs_pin *p, const char *n
 	r = ufs_probe(fs, p->branch, p->fd, name, &f);
 	if (r < 0)
 		return r;
-	node = f.st.stx_nlink == 1 ? ufs_node_of(fs, &f) : NULL;
+	node = is_kept(fs, &f) ? ufs_node_of(fs, &f) : NULL;
 	r = unlink_on(fs, p, name);
 	if (r == 0 && node)
 		ufs_node_keep(node, take_fd(&f.fd));
@@ -91,8 +110,7 @@ int ufs_unlink(struct ufs_node *parent, const char *name)
 	r = ufs_freed_settle(&v, v.pin[visible].branch, name);
 	if (r < 0)
 		return r;
-	return type == S_IFREG ? unlink_on(fs, &v.pin[visible], name)
-			       : unlink_special(fs, &v.pin[visible], name);
+	return unlink_visible(fs, &v.pin[visible], name);
 }
 
 int ufs_is_empty_dir(int path_fd)

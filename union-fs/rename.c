@@ -369,7 +369,7 @@ static struct ufs_node *hold_target(struct ufs_move *m, struct ufs_found *ret)
 
 	if (ufs_probe(m->fs, pin->branch, pin->fd, m->new_name, ret) < 0)
 		return NULL;
-	return ret->st.stx_nlink == 1 && !ufs_found_is_dir(ret) ? ufs_node_of(m->fs, ret) : NULL;
+	return !ufs_found_is_dir(ret) ? ufs_node_of(m->fs, ret) : NULL;
 }
 
 static int replace_file(struct ufs_move *m)
