@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,6 +34,10 @@
 #include "lib/base/str.h"
 #include "lib/os/fd.h"
 #include "union-fs/daemon.h"
+
+enum {
+	MMAP_FROM = 256 * 1024, /* bytes; glibc would raise it with each large buffer */
+};
 
 int ufs_fail(const struct uc_err *err)
 {
@@ -163,6 +168,8 @@ int ufs_daemon_init(struct ufs_daemon *d, bool foreground, struct uc_err *err)
 		if (r < 0)
 			return r;
 	}
+	/* Large buffers, those of large directories, go back to the system with their last use. */
+	mallopt(M_MMAP_THRESHOLD, MMAP_FROM);
 	umask(077);
 	raise_limit(RLIMIT_NOFILE, 1048576);
 	raise_limit(RLIMIT_FSIZE, RLIM_INFINITY);

@@ -16,6 +16,7 @@
 enum {
 	READ_SIZE = 64 * 1024, /* bytes of a getdents64() */
 	SLOTS_MIN = 256,       /* a power of two */
+	BYTES_MAX = 64 << 20,  /* of all listings; a single one may be larger */
 };
 
 static uint64_t seed;
@@ -179,6 +180,25 @@ static int read_copy(struct ufs *fs, const struct ufs_pin *p, char *buf, struct 
 	return n < 0 ? -errno : 0;
 }
 
+/* To what a complete one needs. */
+static void shrink(struct ufs_listing *l)
+{
+	struct ufs_dent *dent = l->n ? reallocarray(l->dent, l->n, sizeof(*dent)) : NULL;
+	char *names = l->n ? realloc(l->names, l->names_len) : NULL;
+
+	if (dent) {
+		l->dent = dent;
+		l->cap = l->n;
+	}
+	if (names) {
+		l->names = names;
+		l->names_cap = l->names_len;
+	}
+	free(take_ptr(&l->slot));
+	l->n_slots = 0;
+	l->bytes = sizeof(*l) + l->cap * sizeof(*l->dent) + l->names_cap;
+}
+
 int ufs_listing_read(struct ufs *fs, const struct ufs_view *v, struct ufs_listing **ret)
 {
 	cleanup_with(ufs_listing_freep) struct ufs_listing *l = ufs_listing_new();
@@ -196,8 +216,7 @@ int ufs_listing_read(struct ufs *fs, const struct ufs_view *v, struct ufs_listin
 		if (r < 0 && r != -ENOENT && r != -ESTALE)
 			l->error = r;
 	}
-	free(take_ptr(&l->slot));
-	l->n_slots = 0;
+	shrink(l);
 	*ret = take_ptr(&l);
 	return 0;
 }
@@ -213,6 +232,59 @@ void ufs_listing_unref(struct ufs *fs, struct ufs_listing *l)
 	ufs_unlock(fs);
 	if (last)
 		ufs_listing_free(l);
+}
+
+/* Under the lock. */
+static void list_remove(struct ufs *fs, struct ufs_opendir *d)
+{
+	*(d->prev ? &d->prev->next : &fs->listed_first) = d->next;
+	*(d->next ? &d->next->prev : &fs->listed_last) = d->prev;
+	d->prev = d->next = NULL;
+}
+
+/* Under the lock. */
+static void list_add(struct ufs *fs, struct ufs_opendir *d)
+{
+	d->next = fs->listed_first;
+	*(fs->listed_first ? &fs->listed_first->prev : &fs->listed_last) = d;
+	fs->listed_first = d;
+}
+
+/* Takes a directory's listing from it, under the lock; what is to be released goes to @dead. */
+static void drop_listing(struct ufs_opendir *d, struct ufs_listing **dead)
+{
+	struct ufs *fs = d->node->fs;
+	struct ufs_listing *l = d->listing;
+
+	if (!l)
+		return;
+	list_remove(fs, d);
+	fs->listed_bytes -= l->bytes;
+	d->listing = NULL;
+	if (--l->refs)
+		return;
+	l->next = *dead;
+	*dead = l;
+}
+
+/* The same, for want of memory.  Without memory for the name, it will be read from the start. */
+static void give_up(struct ufs_opendir *d, struct ufs_listing **dead)
+{
+	const struct ufs_listing *l = d->listing;
+
+	free(d->last);
+	d->last = strdup(d->told && d->told <= l->n ? l->names + l->dent[d->told - 1].name : "");
+	drop_listing(d, dead);
+}
+
+static void free_all(struct ufs_listing *dead)
+{
+	while (dead) {
+		struct ufs_listing *l = dead;
+
+		dead = l->next;
+		ufs_listing_free(l);
+	}
 }
 
 int ufs_opendir_new(struct ufs_node *node, uint64_t *ret_handle)
@@ -253,6 +325,7 @@ struct ufs_opendir *ufs_opendir_get(struct ufs *fs, uint64_t handle, const struc
 
 void ufs_opendir_put(struct ufs_opendir *d)
 {
+	struct ufs_listing *dead = NULL;
 	struct ufs *fs;
 	bool last;
 
@@ -264,8 +337,12 @@ void ufs_opendir_put(struct ufs_opendir *d)
 	ufs_unlock(fs);
 	if (!last)
 		return;
-	ufs_listing_unref(fs, d->listing);
+	ufs_lock(fs);
+	drop_listing(d, &dead);
+	ufs_unlock(fs);
+	free_all(dead);
 	ufs_node_put(d->node);
+	free(d->last);
 	free(d);
 }
 
@@ -286,29 +363,58 @@ int ufs_opendir_close(struct ufs *fs, uint64_t handle, const struct ufs_node *no
 	return 0;
 }
 
+/* Where to go on in a new listing of a directory that has given its own up. */
+static size_t resume(const struct ufs_opendir *d, const struct ufs_listing *l)
+{
+	for (size_t i = 0; d->last && i < l->n; i++)
+		if (strcmp(l->names + l->dent[i].name, d->last) == 0)
+			return i + 1;
+	return 0;
+}
+
 struct ufs_listing *ufs_opendir_listing(struct ufs_opendir *d)
 {
+	struct ufs *fs = d->node->fs;
 	struct ufs_listing *l;
 
-	ufs_lock(d->node->fs);
+	ufs_lock(fs);
 	l = d->listing;
-	if (l)
+	if (l) {
 		l->refs++;
-	ufs_unlock(d->node->fs);
+		list_remove(fs, d);
+		list_add(fs, d);
+	}
+	ufs_unlock(fs);
 	return l;
 }
 
-struct ufs_listing *ufs_opendir_set_listing(struct ufs_opendir *d, struct ufs_listing *l)
+size_t ufs_opendir_set_listing(struct ufs_opendir *d, struct ufs_listing *l, size_t at)
 {
-	struct ufs_listing *former;
+	struct ufs *fs = d->node->fs;
+	struct ufs_listing *dead = NULL;
 
-	ufs_lock(d->node->fs);
-	former = d->listing;
+	ufs_lock(fs);
+	/* Any other position is one that the program has chosen. */
+	if (at && at == d->told && !d->listing)
+		at = resume(d, l);
+	drop_listing(d, &dead);
+	free(take_ptr(&d->last));
 	d->listing = l;
 	l->refs++;
+	list_add(fs, d);
+	fs->listed_bytes += l->bytes;
+	while (fs->listed_bytes > BYTES_MAX && fs->listed_last != d)
+		give_up(fs->listed_last, &dead);
+	ufs_unlock(fs);
+	free_all(dead);
+	return at;
+}
+
+void ufs_opendir_told(struct ufs_opendir *d, size_t n)
+{
+	ufs_lock(d->node->fs);
+	d->told = n;
 	ufs_unlock(d->node->fs);
-	ufs_listing_unref(d->node->fs, former);
-	return l;
 }
 
 void ufs_opendir_free(struct ufs_opendir *d)
@@ -316,5 +422,6 @@ void ufs_opendir_free(struct ufs_opendir *d)
 	if (!d)
 		return;
 	ufs_listing_free(d->listing);
+	free(d->last);
 	free(d);
 }

@@ -139,29 +139,34 @@ static bool put_name(struct output *o, const struct ufs_listing *l, size_t i)
 	return put(o, name, &head, entry.nodeid ? &entry : NULL);
 }
 
-static int fill(struct output *o, const struct ufs_listing *l, uint64_t at)
+/* Fills in what there is at a position, and gives the one behind it. */
+static int fill(struct output *o, const struct ufs_listing *l, uint64_t *at)
 {
-	for (; at < DOTS; at++)
-		if (!put_dots(o, at))
+	for (; *at < DOTS; ++*at)
+		if (!put_dots(o, *at))
 			return 0;
-	for (; at - DOTS < l->n; at++)
-		if (!put_name(o, l, at - DOTS))
+	for (; *at - DOTS < l->n; ++*at)
+		if (!put_name(o, l, *at - DOTS))
 			return 0;
 	/* All that could be read was told; now what could not. */
 	return o->req->out_len ? 0 : l->error;
 }
 
-static int listing_for(struct ufs_opendir *d, const struct ufs_view *v, uint64_t at,
+/* The position may be another one in a new listing. */
+static int listing_for(struct ufs_opendir *d, const struct ufs_view *v, uint64_t *at,
 		       struct ufs_listing **ret)
 {
-	struct ufs_listing *l = at ? ufs_opendir_listing(d) : NULL;
+	struct ufs_listing *l = *at ? ufs_opendir_listing(d) : NULL;
 	int r;
 
 	if (!l) {
 		r = ufs_listing_read(d->node->fs, v, &l);
 		if (r < 0)
 			return r;
-		l = ufs_opendir_set_listing(d, l);
+		if (*at > DOTS)
+			*at = DOTS + ufs_opendir_set_listing(d, l, *at - DOTS);
+		else
+			(void)ufs_opendir_set_listing(d, l, 0);
 	}
 	*ret = l;
 	return 0;
@@ -181,6 +186,7 @@ static int read_dir(struct ufs_req *req, bool plus)
 		.plus = plus,
 	};
 	struct ufs_listing *l = NULL;
+	uint64_t at = in->offset;
 	int r;
 
 	d = node ? ufs_opendir_get(req->fs, in->fh, node) : NULL;
@@ -188,9 +194,11 @@ static int read_dir(struct ufs_req *req, bool plus)
 		return -EBADF;
 	r = ufs_view_open(req->fs, node, &v);
 	if (r == 0)
-		r = listing_for(d, &v, in->offset, &l);
+		r = listing_for(d, &v, &at, &l);
 	if (r == 0)
-		r = fill(&o, l, in->offset);
+		r = fill(&o, l, &at);
+	if (r == 0)
+		ufs_opendir_told(d, at > DOTS ? at - DOTS : 0);
 	ufs_listing_unref(req->fs, l);
 	return r;
 }

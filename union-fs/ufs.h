@@ -57,6 +57,7 @@
 struct ufs_file;
 struct ufs_freed;
 struct ufs_listing;
+struct ufs_opendir;
 struct ufs_node;
 struct ufs_lower;
 struct ufs_session;
@@ -156,7 +157,10 @@ struct ufs {
 	struct ufs_slots nodes; /* slot i is node id i + 1 */
 	struct ufs_slots files; /* open ones; the slot's number and generation are the handle */
 	struct ufs_slots dirs;  /* the same for open directories */
-	struct ufs_file *filling_first, *filling_last; /* open since they were empty, a short time
+	struct ufs_opendir *listed_first, *listed_last; /* those that have a listing; latest use
+							   first */
+	size_t listed_bytes;                            /* what these take */
+	struct ufs_file *filling_first, *filling_last;  /* open since they were empty, a short time
 							  ago; the oldest first */
 	struct ufs_objmap objects;
 	struct ufs_lower *lru_first,

@@ -1,14 +1,16 @@
 """What the kernel or a program holds and the branches do not show."""
 
+import ctypes
 import errno
 import mmap
 import os
+import struct
 import time
 
 import pytest
 
 from unionfs_util import *  # noqa: F403  (fixtures)
-from unionfs_util import MIB, errno_of, read, run, wait_for, write
+from unionfs_util import IS_ASAN, IS_TSAN, MIB, errno_of, libc, read, run, wait_for, write
 
 
 @pytest.mark.parametrize("how", ["on", "off"])
@@ -95,3 +97,75 @@ def test_removed_files_leave_no_descriptors(make_union):
     for i in range(200):
         os.unlink(u.path / f"f{i}")
     wait_for(lambda: n_fds() <= before + 2, "return of descriptors")
+
+
+N_NAMES = 25000
+
+
+def names_from(fd, n=None):
+    """Names of a directory, from where it was read up to: at least n, or all."""
+    buf, names = ctypes.create_string_buffer(32768), []
+    while n is None or len(names) < n:
+        got = libc.syscall(217, fd, buf, len(buf))  # getdents64
+        assert got >= 0
+        if not got:
+            break
+        at = 0
+        while at < got:
+            length = struct.unpack_from("<H", buf, at + 16)[0]
+            names.append(buf.raw[at + 19:at + length].split(b"\0")[0].decode())
+            at += length
+    return [name for name in names if name not in (".", "..")]
+
+
+@pytest.fixture
+def large(make_union, area):
+    """A union with a directory of many names, which two branches have."""
+    branches = [area.dir("b0"), area.dir("b1")]
+    for b in branches:
+        (b / "d").mkdir()
+    for i in range(N_NAMES):
+        os.close(os.open(branches[i % 2] / "d" / f"{i}{'n' * 100}", os.O_CREAT | os.O_WRONLY))
+    return make_union(branches=branches)
+
+
+def open_often(u, n=40):
+    """Directories of which a part is read; more than the server keeps listings of."""
+    fds = [os.open(u.path / "d", os.O_RDONLY | os.O_DIRECTORY) for _ in range(n)]
+    for fd in fds:
+        assert names_from(fd, 1)
+    return fds
+
+
+def close_all(fds):
+    for fd in fds:
+        os.close(fd)
+
+
+def test_open_directories_take_a_bounded_amount_of_memory(large):
+    def rss():
+        with open(f"/proc/{large.process.pid}/statm") as f:
+            return int(f.read().split()[1]) * 4096
+    before = rss()
+    fds = open_often(large, 100)
+    if not (IS_ASAN or IS_TSAN):
+        assert rss() - before < 96 * MIB
+    close_all(fds)
+    if not (IS_ASAN or IS_TSAN):
+        wait_for(lambda: rss() - before < 16 * MIB, "return of memory")
+
+
+def test_a_listing_that_was_given_up_goes_on_where_it_was(large):
+    fds = [os.open(large.path / "d", os.O_RDONLY | os.O_DIRECTORY) for _ in range(2)]
+    first = [names_from(fd, 1000) for fd in fds]
+    # What was told is removed: at first all but the last name, behind which it goes on, then that one too.
+    for name in first[0][:-1]:
+        os.unlink(large.path / "d" / name)
+    others = open_often(large)
+    rest = names_from(fds[1])
+    assert len(first[1]) + len(rest) == len(set(first[1] + rest)) == N_NAMES
+    os.unlink(large.path / "d" / first[0][-1])
+    others += open_often(large)
+    rest = names_from(fds[0])
+    assert len(first[0]) + len(rest) == len(set(first[0] + rest)) == N_NAMES
+    close_all(fds + others)
