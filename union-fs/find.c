@@ -52,6 +52,7 @@ int ufs_probe_fd(struct ufs *fs, unsigned branch, int fd, struct ufs_found *ret)
 
 	ret->fd = fd;
 	ret->branch = branch;
+	ret->made = false;
 	/* A handle of another mount that lies below the branch cannot be opened through the branch.
 	 */
 	ret->has_handle =

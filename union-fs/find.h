@@ -30,6 +30,7 @@ struct ufs_found {
 	unsigned branch;
 	struct statx st;
 	bool has_handle;
+	bool made; /* just now: whether its node has room was asked before */
 	struct ufs_handle_buf h;
 };
 

@@ -84,6 +84,7 @@ static int describe(struct ufs *fs, const struct ufs_pin *pin, const char *name,
 	} else {
 		r = ufs_probe(fs, pin->branch, pin->fd, name, &ret->f.some[0]);
 	}
+	ret->f.some[0].made = r == 0;
 	if (r == 0)
 		ret->f.n = 1;
 	else if (!m->nameless)
@@ -130,6 +131,8 @@ static int make_on(struct ufs_req *req, struct ufs_node *parent, struct ufs_view
 	const struct ufs_pin *pin = NULL;
 	int r;
 
+	if (!req->fs->branch[branch].handles && !ufs_node_has_room(req->fs))
+		return -ENFILE; /* or it would be made, and lost */
 	r = ufs_copy_for_new(req->w, parent, branch, v, &pin);
 	if (r == -EROFS) /* other errors may be those of a copy that was to be cloned */
 		avoid(req->fs, branch, r);
@@ -192,7 +195,8 @@ static void gather(struct ufs *fs, const struct ufs_view *v, struct ufs_candidat
 /* Whether another branch may do better. */
 static bool is_about_branch(int r)
 {
-	return r == -ENOSPC || r == -EDQUOT || r == -ENOTDIR || r == -ENOENT || is_broken(r);
+	return r == -ENOSPC || r == -EDQUOT || r == -ENOTDIR || r == -ENOENT || r == -ENFILE ||
+	       is_broken(r);
 }
 
 /* A branch that has failed may have made it nevertheless. */

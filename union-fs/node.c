@@ -160,7 +160,7 @@ static int insert_file(struct ufs_node *node, struct ufs_lower *lower, struct uf
 	struct ufs *fs = node->fs;
 	int r;
 
-	if (!lower->handle_size && fs->n_kept_fds >= fs->max_kept_fds)
+	if (!lower->handle_size && !f->made && fs->n_kept_fds >= fs->max_kept_fds)
 		return -ENFILE;
 	r = ufs_node_insert(node);
 	if (r < 0)
@@ -219,6 +219,16 @@ int ufs_node_enter(struct ufs_node *parent, const char *name, struct ufs_finds *
 	if (ufs_found_is_dir(&f->found[0]))
 		return ufs_node_enter_dir(parent, name, f, seq, ret);
 	return ufs_node_enter_file(parent->fs, &f->found[0], ret);
+}
+
+bool ufs_node_has_room(struct ufs *fs)
+{
+	bool has;
+
+	ufs_lock(fs);
+	has = fs->n_kept_fds < fs->max_kept_fds;
+	ufs_unlock(fs);
+	return has;
 }
 
 struct ufs_node *ufs_node_of(struct ufs *fs, const struct ufs_found *f)

@@ -77,6 +77,10 @@ int ufs_node_enter(struct ufs_node *parent, const char *name, struct ufs_finds *
 /** ufs_node_enter_file() - The same for one object that is no directory */
 int ufs_node_enter_file(struct ufs *fs, struct ufs_found *f, struct ufs_node **ret);
 
+/** ufs_node_has_room() - Whether one more object without file handle may be known, which takes a
+ * descriptor as long as it is */
+bool ufs_node_has_room(struct ufs *fs);
+
 /** ufs_node_of() - The node that a found object belongs to, with a reference, or NULL if the kernel
  * does not know it */
 struct ufs_node *ufs_node_of(struct ufs *fs, const struct ufs_found *f);

@@ -200,7 +200,8 @@ static void set_place(struct ufs_node *node, struct ufs_node *parent, char **nam
 static bool too_many_kept(const struct ufs *fs, const struct ufs_finds *f)
 {
 	for (unsigned i = 0; i < f->n; i++)
-		if (!f->found[i].has_handle && fs->n_kept_fds >= fs->max_kept_fds)
+		if (!f->found[i].has_handle && !f->found[i].made &&
+		    fs->n_kept_fds >= fs->max_kept_fds)
 			return true;
 	return false;
 }

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from unionfs_util import *  # noqa: F403  (fixtures)
-from unionfs_util import IS_ASAN, IS_TSAN, MIB, errno_of, libc, read, run, wait_for, write
+from unionfs_util import IS_ASAN, IS_TSAN, MIB, Union, errno_of, libc, read, run, wait_for, write
 
 
 @pytest.mark.parametrize("how", ["on", "off"])
@@ -169,3 +169,20 @@ def test_a_listing_that_was_given_up_goes_on_where_it_was(large):
     rest = names_from(fds[0])
     assert len(first[0]) + len(rest) == len(set(first[0] + rest)) == N_NAMES
     close_all(fds + others)
+
+
+def test_a_file_that_has_no_room_in_the_server_is_not_made(area):
+    """Where branches have no file handles, each file that the kernel knows takes a descriptor."""
+    branches = [area.disk(), area.disk()]
+    for i in range(200):
+        write(branches[0] / f"f{i}", b"x")
+    u = Union(area, branches)
+    u.command = ["prlimit", "--nofile=256:256", "setpriv", "--bounding-set=-dac_read_search,-sys_resource",
+                 "--inh-caps=-all", "--", *map(str, u.command)]
+    u.start()
+    reasons = [errno_of(os.stat, u.path / f"f{i}") for i in range(200)]
+    assert reasons.count(errno.ENFILE) > 50 and reasons[0] == 0
+    for how in (lambda p: write(p, b"x"), os.mkdir, lambda p: os.symlink("x", p), os.mkfifo):
+        assert errno_of(how, u.path / "new") == errno.ENFILE
+        assert not u.where("new")
+    u.stop()
