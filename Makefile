@@ -82,6 +82,7 @@ LIB_SRCS := \
 	lib/rpc/listener.c \
 	lib/rpc/loop.c \
 	lib/rpc/pbcheck.c \
+	lib/rpc/pbdigest.c \
 	lib/rpc/server.c \
 	lib/rpc/status.c \
 	lib/vol/branch_id.c \

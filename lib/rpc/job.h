@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "lib/base/err.h"
+#include "lib/base/sha256.h"
 #include "lib/rpc/arena.h"
 #include "lib/rpc/budget.h"
 #include "lib/rpc/loop.h"
@@ -51,12 +52,11 @@ struct uc_call {
 	const struct uc_rpc_service *service;
 	const struct uc_rpc_method *method;
 	const ProtobufCMethodDescriptor *desc;
-	const char *key;             /* in @arena, or NULL */
-	const ProtobufCMessage *req; /* in @arena */
-	uint8_t *raw;                /* owned: the request's bytes, of a job with a key */
-	size_t n_raw;
-	struct uc_budget *budget; /* or NULL */
-	size_t charged;           /* to be returned to it */
+	const char *key;                /* in @arena, or NULL */
+	const ProtobufCMessage *req;    /* in @arena */
+	uint8_t digest[UC_SHA256_SIZE]; /* uc_pbdigest() of @req, of a job with a key */
+	struct uc_budget *budget;       /* or NULL */
+	size_t charged;                 /* to be returned to it */
 	uint64_t begun_us;
 
 	/* Loop's thread. */

@@ -83,7 +83,6 @@ void uc_job_free(struct uc_call *call)
 	if (call->budget)
 		uc_budget_give(call->budget, call->charged);
 	uc_arena_done(&call->arena);
-	free(call->raw);
 	free(call->frame);
 	free(call);
 }
@@ -374,8 +373,8 @@ static struct uc_call *find_key(const struct uc_jobs *jobs, const char *key)
 static bool can_join(const struct uc_call *running, const struct uc_call *call)
 {
 	return running->waiter.conn == 0 && running->service == call->service &&
-	       running->method == call->method && running->n_raw == call->n_raw &&
-	       (call->n_raw == 0 || memcmp(running->raw, call->raw, call->n_raw) == 0);
+	       running->method == call->method &&
+	       memcmp(running->digest, call->digest, sizeof(call->digest)) == 0;
 }
 
 /* Takes a job out of the middle of the queue; with the lock. */

@@ -12,6 +12,7 @@
 #include "lib/base/str.h"
 #include "lib/rpc/grpc_head.h"
 #include "lib/rpc/pbcheck.h"
+#include "lib/rpc/pbdigest.h"
 #include "lib/rpc/server_impl.h"
 
 /*
@@ -119,7 +120,7 @@ static const struct uc_jobs_ops jobs_ops = {
 
 /* Unpacks the request into the job's arena. */
 static int unpack(struct uc_server *server, struct uc_call *call, const struct uc_h2s_request *req,
-		  struct uc_err *err)
+		  ProtobufCMessage **ret_msg, struct uc_err *err)
 {
 	ProtobufCAllocator allocator = UC_ARENA_ALLOCATOR(&call->arena);
 	size_t left = server->budget.max > server->budget.used
@@ -131,67 +132,55 @@ static int unpack(struct uc_server *server, struct uc_call *call, const struct u
 	if (r < 0)
 		return r;
 	call->arena.max = left < UNPACK_MAX ? left : UNPACK_MAX;
-	call->req = protobuf_c_message_unpack(call->desc->input, &allocator, req->n, req->msg);
+	*ret_msg = protobuf_c_message_unpack(call->desc->input, &allocator, req->n, req->msg);
 	call->arena.max = 0;
-	if (!call->req && call->arena.failed)
+	if (!*ret_msg && call->arena.failed)
 		return uc_fail_as(err, ENOBUFS, UC_GRPC_RESOURCE_EXHAUSTED,
 				  "requests in flight take all the memory that they may");
-	if (!call->req)
+	if (!*ret_msg)
 		return uc_fail_as(err, EBADMSG, UC_GRPC_INTERNAL, "the message is not a `%s`",
 				  call->desc->input->name);
-	uc_budget_force(&server->budget, call->arena.total);
-	call->charged += call->arena.total;
 	return 0;
 }
 
-/* The method may return a buffer of its own that the next request changes. */
-static int copy_key(struct uc_call *call, struct uc_err *err)
+/* What others find the job by: its key, and a digest of what is asked for. */
+static int identify(struct uc_call *call, ProtobufCMessage *msg, struct uc_err *err)
 {
-	const char *key = call->method->key ? call->method->key(call->req) : NULL;
+	const char *key = call->method->key ? call->method->key(msg) : NULL;
 
 	if (!key)
 		return 0;
+	/* The method may have returned a buffer of its own that the next request changes. */
 	call->key = uc_arena_strdup(&call->arena, key);
-	if (!call->key)
+	if (!call->key || uc_pbdigest(msg, call->digest) < 0)
 		return uc_fail_as(err, ENOMEM, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
 	return 0;
 }
 
-/* Makes a job of a request; takes the message's memory and its part of the budget. */
+/* Makes a job of a request. */
 static int make_job(struct uc_server *server, const struct uc_h2s_request *req,
 		    struct uc_call **ret_call, struct uc_err *err)
 {
 	cleanup_with(uc_job_freep) struct uc_call *call = calloc(1, sizeof(*call));
 	const struct uc_route *route = req->route;
+	ProtobufCMessage *msg = NULL;
 	int r;
 
-	if (!call) {
-		free(req->msg);
-		uc_budget_give(&server->budget, req->n);
+	if (!call)
 		return uc_fail_as(err, ENOMEM, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
-	}
 	call->service = route->service;
 	call->method = route->method;
 	call->desc = route->desc;
 	call->budget = &server->budget;
-	call->charged = req->n;
-	call->raw = req->msg;
-	call->n_raw = req->n;
 	call->begun_us = now_us();
-	r = unpack(server, call, req, err);
+	r = unpack(server, call, req, &msg, err);
+	if (r == 0)
+		r = identify(call, msg, err);
 	if (r < 0)
 		return r;
-	r = copy_key(call, err);
-	if (r < 0)
-		return r;
-	if (!call->key) {
-		/* Only a job with a key can be joined, and needs its bytes for that. */
-		free(call->raw);
-		call->raw = NULL;
-		uc_budget_give(&server->budget, call->n_raw);
-		call->charged -= call->n_raw;
-		call->n_raw = 0;
-	}
+	call->req = msg;
+	call->charged = call->arena.total;
+	uc_budget_force(&server->budget, call->charged);
 	*ret_call = take_ptr(&call);
 	return 0;
 }
@@ -206,6 +195,8 @@ void uc_server_call(struct uc_conn *conn, const struct uc_h2s_request *req)
 	int r;
 
 	r = make_job(server, req, &call, &err);
+	free(req->msg);
+	uc_budget_give(&server->budget, req->n);
 	if (r == 0) {
 		call->waiter = (struct uc_waiter){ .conn = conn->id, .stream = req->stream };
 		r = uc_jobs_submit(server->jobs, call, now, &job, &err);

@@ -10,8 +10,8 @@
  *
  * A job outlives the call that started it: when the client cancels, or its
  * deadline passes, the job goes on.  At most one job per key runs:
- *   - the same method with the same bytes, while nobody waits for the running
- *     job any more, joins it and gets its answer;
+ *   - the same method with the same message (a map's order does not count), while
+ *     nobody waits for the running job any more, joins it and gets its answer;
  *   - everything else on a busy key is ABORTED, and the text says what runs and
  *     since when.
  * A job that makes no progress (uc_call_step()) for the server's hang time

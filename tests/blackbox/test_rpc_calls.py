@@ -170,6 +170,34 @@ def test_cancelled_call_goes_on_and_the_retry_joins_from_another_connection(serv
     assert server.stats()["done"]["OK"] == 1
 
 
+def field(number, data):
+    """A field with a length, of less than 128 bytes."""
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def labels(number, *pairs):
+    return b"".join(field(number, field(1, k) + field(2, v)) for k, v in pairs)
+
+
+def test_retry_joins_however_its_maps_are_ordered(server):
+    """Clients in Go write maps in another order each time."""
+    job = b"\x0a\x02v1\x10" + bytes([0x80 | (1500 * SLOW) & 0x7f, 1500 * SLOW >> 7])
+
+    def inner(key, *pairs):
+        return field(5, bytes([1 << 3, key]) + field(2, labels(2, *pairs)))
+    a, b, c = (b"a", b"1"), (b"b", b"2"), (b"c", b"")
+    first = job + labels(4, a, b, c) + inner(1, a, b) + inner(2, c) + inner(3)
+    again = inner(3) + inner(2, c) + labels(4, c, a, b) + inner(1, b, a) + job
+    assert pb.SleepRequest.FromString(first) == pb.SleepRequest.FromString(again)
+    other = job + labels(4, a, b, (b"c", b"3")) + inner(1, a, b) + inner(2, c) + inner(3)
+    with server.channel() as stub:
+        with status(Code.DEADLINE_EXCEEDED):
+            stub.raw("Sleep", first, timeout=0.2)
+        with status(Code.ABORTED, "`v1` is busy"):
+            stub.raw("Sleep", other)
+        assert stub.raw("Sleep", again).serial == 1
+
+
 def test_client_that_disconnects_leaves_its_job_to_be_joined(server):
     with server.channel() as stub:
         call = stub.start("Sleep", key="v1", ms=1500 * SLOW)

@@ -202,7 +202,7 @@ static void wait_begun(unsigned n)
 			;
 }
 
-static struct uc_call *new_call(enum method method, const char *key, const char *raw,
+static struct uc_call *new_call(enum method method, const char *key, const char *asked,
 				int32_t stream)
 {
 	struct uc_call *call = calloc(1, sizeof(*call));
@@ -212,8 +212,7 @@ static struct uc_call *new_call(enum method method, const char *key, const char 
 	call->desc = protobuf_c_service_descriptor_get_method_by_name(&csi__v1__node__descriptor,
 								      "NodeGetInfo");
 	call->key = key ? uc_arena_strdup(&call->arena, key) : NULL;
-	call->raw = (uint8_t *)strdup(raw);
-	call->n_raw = strlen(raw);
+	uc_sha256(asked, strlen(asked), call->digest);
 	call->budget = &budget;
 	call->charged = 100;
 	budget.used += 100;
@@ -237,10 +236,11 @@ static struct uc_call *submit_call(struct uc_call *call, uint64_t now, struct uc
 	return job;
 }
 
-static struct uc_call *submit(enum method method, const char *key, const char *raw, int32_t stream)
+static struct uc_call *submit(enum method method, const char *key, const char *asked,
+			      int32_t stream)
 {
 	struct uc_err err;
-	struct uc_call *job = submit_call(new_call(method, key, raw, stream), uc_now_ms(), &err);
+	struct uc_call *job = submit_call(new_call(method, key, asked, stream), uc_now_ms(), &err);
 
 	if (!job)
 		print_error("refused: %s\n", err.msg);
