@@ -83,7 +83,7 @@ static void pack(struct uc_call *call, const ProtobufCMessage *resp)
 	}
 	frame = malloc(UC_GRPC_PREFIX + n);
 	if (!frame) {
-		(void)uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		(void)uc_call_fail(call, UC_GRPC_UNAVAILABLE, "out of memory");
 		return;
 	}
 	uc_grpc_put_prefix(frame, (uint32_t)n);
@@ -104,7 +104,7 @@ void uc_job_run(struct uc_call *call)
 	ProtobufCMessage *resp = uc_arena_alloc(&call->arena, output->sizeof_message);
 
 	if (!resp) {
-		(void)uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		(void)uc_call_fail(call, UC_GRPC_UNAVAILABLE, "out of memory");
 		return;
 	}
 	protobuf_c_message_init(output, resp);

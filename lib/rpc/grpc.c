@@ -273,13 +273,13 @@ static int reserve(struct uc_deframer *d, size_t n, struct uc_err *err)
 	if (cap > d->len)
 		cap = d->len;
 	if (d->budget && !uc_budget_take(d->budget, cap - d->cap))
-		return uc_fail_as(err, ENOBUFS, UC_GRPC_RESOURCE_EXHAUSTED,
+		return uc_fail_as(err, ENOBUFS, UC_GRPC_UNAVAILABLE,
 				  "requests in flight take all the memory that they may");
 	p = realloc(d->data, cap);
 	if (!p) {
 		if (d->budget)
 			uc_budget_give(d->budget, cap - d->cap);
-		return uc_fail_as(err, ENOBUFS, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		return uc_fail_as(err, ENOBUFS, UC_GRPC_UNAVAILABLE, "out of memory");
 	}
 	d->data = p;
 	d->cap = cap;

@@ -90,7 +90,7 @@ void uc_deframer_done(struct uc_deframer *d);
  *
  * Return: 0; -EMSGSIZE (above the limit: found before anything is buffered), -ENOTSUP
  * (compressed in a way that we do not know: UNIMPLEMENTED), -EPROTO (INTERNAL),
- * -ENOBUFS (no memory, or the budget is used up: RESOURCE_EXHAUSTED)
+ * -ENOBUFS (no memory, or the budget is used up: UNAVAILABLE)
  */
 int uc_deframer_feed(struct uc_deframer *d, const void *p, size_t n, struct uc_err *err);
 

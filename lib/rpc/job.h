@@ -116,7 +116,7 @@ void uc_jobs_free(struct uc_jobs *jobs);
  * @err:	Error detail; err->status is the gRPC code
  *
  * Return: 0, -EBUSY (ABORTED) where another job has the key, -ENOBUFS
- * (RESOURCE_EXHAUSTED) where too many wait or no worker can be had
+ * (UNAVAILABLE) where too many wait or no worker can be had
  */
 int uc_jobs_submit(struct uc_jobs *jobs, struct uc_call *call, uint64_t now_ms,
 		   struct uc_call **ret_job, struct uc_err *err);

@@ -359,13 +359,13 @@ void uc_jobs_free(struct uc_jobs *jobs)
 	(void)unref_and_unlock(jobs);
 }
 
-static struct uc_call *find_key(const struct uc_jobs *jobs, const char *key)
+/* The job that has a key, or one that had it until it was @lost. */
+static struct uc_call *find_key(const struct uc_jobs *jobs, const char *key, bool lost)
 {
 	struct uc_call *call;
 
-	/* A lost job has kept the text of its key, but not the key. */
-	for (call = jobs->all; call; call = call->next)
-		if (call->key && call->state != UC_JOB_LOST && uc_streq(call->key, key))
+	for (call = key ? jobs->all : NULL; call; call = call->next)
+		if ((call->state == UC_JOB_LOST) == lost && uc_streq(call->key, key))
 			return call;
 	return NULL;
 }
@@ -393,7 +393,7 @@ static void unqueue(struct uc_jobs *jobs, struct uc_call *call)
 static int enqueue(struct uc_jobs *jobs, struct uc_call *call, uint64_t now_ms, struct uc_err *err)
 {
 	if (jobs->n_queued >= jobs->config.max_queue)
-		return uc_fail_as(err, ENOBUFS, UC_GRPC_RESOURCE_EXHAUSTED,
+		return uc_fail_as(err, ENOBUFS, UC_GRPC_UNAVAILABLE,
 				  "%u requests wait for a worker already", jobs->n_queued);
 	call->state = UC_JOB_QUEUED;
 	call->since_ms = now_ms;
@@ -404,7 +404,7 @@ static int enqueue(struct uc_jobs *jobs, struct uc_call *call, uint64_t now_ms, 
 	staff(jobs);
 	if (jobs->threads == jobs->lost_threads) {
 		unqueue(jobs, call);
-		return uc_fail_as(err, ENOBUFS, UC_GRPC_RESOURCE_EXHAUSTED,
+		return uc_fail_as(err, ENOBUFS, UC_GRPC_UNAVAILABLE,
 				  "no worker can be had; %u hang", jobs->lost_threads);
 	}
 	pthread_cond_signal(&jobs->work);
@@ -420,12 +420,15 @@ int uc_jobs_submit(struct uc_jobs *jobs, struct uc_call *call, uint64_t now_ms,
 
 	call->jobs = jobs;
 	pthread_mutex_lock(&jobs->lock);
-	other = call->key ? find_key(jobs, call->key) : NULL;
+	other = find_key(jobs, call->key, false);
 	r = other ? 0 : enqueue(jobs, call, now_ms, err);
-	pthread_mutex_unlock(&jobs->lock);
+	/* If there is nobody to do it: is it because it hangs? */
 	if (r < 0)
+		other = find_key(jobs, call->key, true);
+	pthread_mutex_unlock(&jobs->lock);
+	if (r < 0 && !other)
 		return r;
-	if (other && !can_join(other, call))
+	if (other && (r < 0 || !can_join(other, call)))
 		return uc_fail_as(err, EBUSY, UC_GRPC_ABORTED, "`%s` is busy: %s",
 				  UC_PRINTABLE(call->key), uc_job_describe(other, now_ms, text));
 	if (other) {

@@ -83,7 +83,7 @@ static void job_done(void *data, struct uc_call *call)
 
 	/* Responses that are not read: their clients, and others, are not given more. */
 	if (c && call->status == UC_GRPC_OK && server->budget.used > server->budget.max)
-		(void)uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED,
+		(void)uc_call_fail(call, UC_GRPC_UNAVAILABLE,
 				   "responses in flight take all the memory that they may");
 	uc_server_count(server, &route, call->status, now_us() - call->begun_us);
 	if (!c)
@@ -135,7 +135,7 @@ static int unpack(struct uc_server *server, struct uc_call *call, const struct u
 	*ret_msg = protobuf_c_message_unpack(call->desc->input, &allocator, req->n, req->msg);
 	call->arena.max = 0;
 	if (!*ret_msg && call->arena.failed)
-		return uc_fail_as(err, ENOBUFS, UC_GRPC_RESOURCE_EXHAUSTED,
+		return uc_fail_as(err, ENOBUFS, UC_GRPC_UNAVAILABLE,
 				  "requests in flight take all the memory that they may");
 	if (!*ret_msg)
 		return uc_fail_as(err, EBADMSG, UC_GRPC_INTERNAL, "the message is not a `%s`",
@@ -153,7 +153,7 @@ static int identify(struct uc_call *call, ProtobufCMessage *msg, struct uc_err *
 	/* The method may have returned a buffer of its own that the next request changes. */
 	call->key = uc_arena_strdup(&call->arena, key);
 	if (!call->key || uc_pbdigest(msg, call->digest) < 0)
-		return uc_fail_as(err, ENOMEM, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		return uc_fail_as(err, ENOMEM, UC_GRPC_UNAVAILABLE, "out of memory");
 	return 0;
 }
 
@@ -167,7 +167,7 @@ static int make_job(struct uc_server *server, const struct uc_h2s_request *req,
 	int r;
 
 	if (!call)
-		return uc_fail_as(err, ENOMEM, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+		return uc_fail_as(err, ENOMEM, UC_GRPC_UNAVAILABLE, "out of memory");
 	call->service = route->service;
 	call->method = route->method;
 	call->desc = route->desc;

@@ -64,11 +64,11 @@ struct uc_rpc_service {
 
 /** struct uc_server_config - limits; 0 means the default */
 struct uc_server_config {
-	unsigned workers;         /* threads for handlers: 8 */
-	unsigned max_workers;     /* with replacements for hung ones: 64 */
-	unsigned max_queue;       /* jobs that wait for a worker: 1024; above: RESOURCE_EXHAUSTED */
-	unsigned max_connections; /* per listener: 64 */
-	unsigned max_streams;     /* per connection: 128 */
+	unsigned workers;          /* threads for handlers: 8 */
+	unsigned max_workers;      /* with replacements for hung ones: 64 */
+	unsigned max_queue;        /* jobs that wait for a worker: 1024; above: UNAVAILABLE */
+	unsigned max_connections;  /* per listener: 64 */
+	unsigned max_streams;      /* per connection: 128 */
 	unsigned max_header_bytes; /* per request: 16 KiB */
 	size_t max_message_bytes;  /* per request: 4 MiB */
 	size_t max_memory_bytes;   /* of all requests and responses in flight: 64 MiB */
@@ -156,7 +156,7 @@ const char *uc_call_method(const struct uc_call *call);
 
 /**
  * uc_call_alloc() - Zeroed memory that lives as long as the call; from the handler's thread
- * Return: memory, or NULL where it ran out (then return uc_call_fail(… RESOURCE_EXHAUSTED …))
+ * Return: memory, or NULL where it ran out (then return uc_call_fail(… UNAVAILABLE …))
  */
 void *uc_call_alloc(struct uc_call *call, size_t n);
 

@@ -56,14 +56,14 @@ static int do_echo(struct uc_call *call, const void *req, void *resp)
 		char *text = uc_call_alloc(call, in->raw_text.len + 1);
 
 		if (!text)
-			return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+			return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "out of memory");
 		memcpy(text, in->raw_text.data, in->raw_text.len);
 		out->text = text;
 	}
 	if (in->fill > 0) {
 		out->data.data = uc_call_alloc(call, in->fill);
 		if (!out->data.data)
-			return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+			return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "out of memory");
 		out->data.len = in->fill;
 	}
 	return 0;

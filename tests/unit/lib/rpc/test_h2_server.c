@@ -555,7 +555,7 @@ static void bodies_share_one_budget(void **state)
 		assert_int_equal(feed(&f), 0);
 		assert_true(f.budget.used <= BUDGET);
 	}
-	assert_non_null(strstr(f.peer.text.data, "REFUSED(/t.S/M,8)"));
+	assert_non_null(strstr(f.peer.text.data, "REFUSED(/t.S/M,14)"));
 	assert_non_null(strstr(f.peer.text.data, "take all the memory that they may]E"));
 	end(&f);
 }

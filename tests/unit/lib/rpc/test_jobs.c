@@ -36,7 +36,7 @@ static int wait_at_gate(struct uc_call *call, const void *req, void *resp)
 	sem_wait(&gate);
 	step_result = uc_call_step(call, "behind the gate");
 	out->node_id = uc_call_strdup(call, "n1");
-	return out->node_id ? 0 : uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "out of memory");
+	return out->node_id ? 0 : uc_call_fail(call, UC_GRPC_UNAVAILABLE, "out of memory");
 }
 
 static int format_branch(struct uc_call *call, const void *req, void *resp)
@@ -478,7 +478,7 @@ static void queue_is_bounded(void **state)
 	wait_begun(1);
 	submit(WAIT, NULL, "", 3);
 	submit(WAIT, NULL, "", 5);
-	assert_refused(new_call(WAIT, NULL, "", 7), 0, UC_GRPC_RESOURCE_EXHAUSTED,
+	assert_refused(new_call(WAIT, NULL, "", 7), 0, UC_GRPC_UNAVAILABLE,
 		       "2 requests wait for a worker already");
 	open_gate(3, 3);
 	submit(AT_ONCE, NULL, "", 9);
@@ -593,7 +593,7 @@ static void workers_are_replaced_up_to_a_limit(void **state)
 		uc_jobs_check(jobs, now + (uint64_t)i * 2 * HANG_MS);
 		assert_int_equal(uc_jobs_lost(jobs), 2 * i);
 	}
-	assert_refused(new_call(WAIT, NULL, "", 7), now, UC_GRPC_RESOURCE_EXHAUSTED,
+	assert_refused(new_call(WAIT, NULL, "", 7), now, UC_GRPC_UNAVAILABLE,
 		       "no worker can be had; 4 hang");
 	/* One comes back, and that is enough. */
 	open_gate(1, 1);
@@ -607,6 +607,25 @@ static void workers_are_replaced_up_to_a_limit(void **state)
 	wait_begun(2);
 	assert_int_equal(sem_trywait(&begun), -1);
 	open_gate(3, 3);
+	end();
+}
+
+/* The key of a hung job is free, but its object is not: that says more than the lack of workers. */
+static void hung_job_is_named_when_no_worker_is_left(void **state)
+{
+	uint64_t now = uc_now_ms();
+
+	(void)state;
+	begin_with(1, 1, 8, HANG_MS);
+	submit(FORMAT, "v1", "raw", 1);
+	wait_begun(1);
+	uc_jobs_check(jobs, now + 2 * HANG_MS);
+	assert_refused(
+		new_call(FORMAT, "v1", "raw", 3), now + 2 * HANG_MS + 500, UC_GRPC_ABORTED,
+		"`v1` is busy: NodeStageVolume has been running for 600 s (format branch 1)");
+	assert_refused(new_call(WAIT, "v2", "raw", 5), now, UC_GRPC_UNAVAILABLE,
+		       "no worker can be had; 1 hang");
+	open_gate(1, 1);
 	end();
 }
 
@@ -782,6 +801,7 @@ int main(void)
 		cmocka_unit_test(jobs_may_be_allowed_to_run_for_ever),
 		cmocka_unit_test(job_that_waits_does_not_hang),
 		cmocka_unit_test(workers_are_replaced_up_to_a_limit),
+		cmocka_unit_test(hung_job_is_named_when_no_worker_is_left),
 		cmocka_unit_test(hung_jobs_are_found_by_a_timer),
 		cmocka_unit_test(end_drops_what_waits_and_waits_for_what_runs),
 		cmocka_unit_test(end_collects_what_is_done),

@@ -110,8 +110,7 @@ static void on_request(void *data, const struct uc_h2s_request *req)
 			memcpy(frame + UC_GRPC_PREFIX, req->msg, req->n);
 		(void)uc_h2s_respond(p->server, req->stream, frame, UC_GRPC_PREFIX + req->n, 1);
 	} else {
-		(void)uc_h2s_fail(p->server, req->stream, UC_GRPC_RESOURCE_EXHAUSTED, "no memory",
-				  1);
+		(void)uc_h2s_fail(p->server, req->stream, UC_GRPC_UNAVAILABLE, "no memory", 1);
 	}
 	free(req->msg);
 	uc_budget_give(&p->budget, req->n);
@@ -238,8 +237,7 @@ static int echo(struct uc_call *call, const void *req, void *resp)
 	(void)resp;
 	if (uc_call_step(call, "echo %s", in->volume_id) < 0)
 		return uc_call_fail(call, UC_GRPC_ABORTED, "lost");
-	return uc_call_alloc(call, 5000) ? 0
-					 : uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "out");
+	return uc_call_alloc(call, 5000) ? 0 : uc_call_fail(call, UC_GRPC_UNAVAILABLE, "out");
 }
 
 static const char *key_of(const void *req)
