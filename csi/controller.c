@@ -17,7 +17,7 @@
 
 static int fail_memory(struct uc_err *err)
 {
-	return csi_fail(err, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+	return csi_fail(err, UC_GRPC_UNAVAILABLE, "no memory");
 }
 
 /* A list with this node's topology, where the backend's volumes are bound to the node. */
@@ -606,7 +606,7 @@ static int get_capabilities(struct uc_call *call, const void *req, void *resp)
 	items = uc_call_alloc(call, ARRAY_SIZE(types) * sizeof(*items));
 	out->capabilities = uc_call_alloc(call, ARRAY_SIZE(types) * sizeof(*out->capabilities));
 	if (!items || !out->capabilities)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
 		csi__v1__controller_service_capability__init(&items[i].capability);
 		csi__v1__controller_service_capability__rpc__init(&items[i].rpc);

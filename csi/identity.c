@@ -17,7 +17,7 @@ static int get_plugin_info(struct uc_call *call, const void *req, void *resp)
 	entry = uc_call_alloc(call, sizeof(*entry));
 	out->manifest = uc_call_alloc(call, sizeof(*out->manifest));
 	if (!entry || !out->manifest)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	/* Where `union-csi volume mount` has a volume staged. */
 	csi__v1__get_plugin_info_response__manifest_entry__init(entry);
 	entry->key = uc_call_strdup(call, "staging-dir");
@@ -25,7 +25,7 @@ static int get_plugin_info(struct uc_call *call, const void *req, void *resp)
 	out->name = uc_call_strdup(call, d->name);
 	out->vendor_version = uc_call_strdup(call, uc_version);
 	if (!entry->key || !entry->value || !out->name || !out->vendor_version)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	out->manifest[0] = entry;
 	out->n_manifest = 1;
 	return 0;
@@ -48,7 +48,7 @@ static int get_plugin_capabilities(struct uc_call *call, const void *req, void *
 	items = uc_call_alloc(call, ARRAY_SIZE(types) * sizeof(*items));
 	out->capabilities = uc_call_alloc(call, ARRAY_SIZE(types) * sizeof(*out->capabilities));
 	if (!items || !out->capabilities)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
 		csi__v1__plugin_capability__init(&items[i].capability);
 		csi__v1__plugin_capability__service__init(&items[i].service);
@@ -69,7 +69,7 @@ static int probe(struct uc_call *call, const void *req, void *resp)
 	(void)req;
 	out->ready = uc_call_alloc(call, sizeof(*out->ready));
 	if (!out->ready)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	google__protobuf__bool_value__init(out->ready);
 	out->ready->value = csi_readiness_get(&d->readiness);
 	return 0;

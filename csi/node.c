@@ -149,7 +149,7 @@ static int put_usage(struct uc_call *call, const struct uc_statfs *usage,
 	} *m = uc_call_alloc(call, sizeof(*m));
 
 	if (!m)
-		return csi_fail(err, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return csi_fail(err, UC_GRPC_UNAVAILABLE, "no memory");
 	csi__v1__volume_usage__init(&m->bytes);
 	csi__v1__volume_usage__init(&m->inodes);
 	m->bytes.unit = CSI__V1__VOLUME_USAGE__UNIT__BYTES;
@@ -197,14 +197,14 @@ static int get_info(struct uc_call *call, const void *req, void *resp)
 
 	(void)req;
 	if (!m)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	csi__v1__topology__init(&m->topology);
 	csi__v1__topology__segments_entry__init(&m->entry);
 	m->entry.key = uc_call_strdup(call, d->topology_key);
 	m->entry.value = uc_call_strdup(call, d->node_id);
 	out->node_id = uc_call_strdup(call, d->node_id);
 	if (!m->entry.key || !m->entry.value || !out->node_id)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	m->segments[0] = &m->entry;
 	m->topology.segments = m->segments;
 	m->topology.n_segments = 1;
@@ -232,7 +232,7 @@ static int get_capabilities(struct uc_call *call, const void *req, void *resp)
 	items = uc_call_alloc(call, ARRAY_SIZE(types) * sizeof(*items));
 	out->capabilities = uc_call_alloc(call, ARRAY_SIZE(types) * sizeof(*out->capabilities));
 	if (!items || !out->capabilities)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
 		csi__v1__node_service_capability__init(&items[i].capability);
 		csi__v1__node_service_capability__rpc__init(&items[i].rpc);

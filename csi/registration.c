@@ -32,10 +32,10 @@ static int get_info(struct uc_call *call, const void *req, void *resp)
 	out->endpoint = uc_call_strdup(call, r->endpoint);
 	out->supported_versions = uc_call_alloc(call, sizeof(*out->supported_versions));
 	if (!out->type || !out->name || !out->endpoint || !out->supported_versions)
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	out->supported_versions[0] = uc_call_strdup(call, "1.0.0");
 	if (!out->supported_versions[0])
-		return uc_call_fail(call, UC_GRPC_RESOURCE_EXHAUSTED, "no memory");
+		return uc_call_fail(call, UC_GRPC_UNAVAILABLE, "no memory");
 	out->n_supported_versions = 1;
 	return 0;
 }

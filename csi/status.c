@@ -59,6 +59,8 @@ enum uc_grpc_status csi_status(const struct uc_err *err)
 	switch (err->num) {
 	case ENOSPC:
 		return UC_GRPC_RESOURCE_EXHAUSTED;
+	case ENOMEM:
+		return UC_GRPC_UNAVAILABLE;
 	case EBUSY:
 	case ECANCELED:
 		return UC_GRPC_ABORTED;

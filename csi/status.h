@@ -29,9 +29,9 @@ int csi_as(struct uc_err *err, int r, enum uc_grpc_status status);
 /**
  * csi_status() - The status of an error
  *
- * The one it was given, else by errno: ENOSPC RESOURCE_EXHAUSTED, EBUSY and ECANCELED ABORTED,
- * ETIMEDOUT DEADLINE_EXCEEDED, all others INTERNAL: a caller must not take our own trouble for its
- * own.
+ * The one it was given, else by errno: ENOSPC RESOURCE_EXHAUSTED, ENOMEM UNAVAILABLE, EBUSY
+ * and ECANCELED ABORTED, ETIMEDOUT DEADLINE_EXCEEDED, all others INTERNAL: a caller must not take
+ * our own trouble for its own.
  */
 enum uc_grpc_status csi_status(const struct uc_err *err);
 

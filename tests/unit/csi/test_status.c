@@ -79,6 +79,7 @@ static void an_errno_alone_is_our_own_trouble_but_for_a_few(void **state)
 	for (int num = 1; num < 134; num++) {
 		enum uc_grpc_status expected = num == ENOSPC ? UC_GRPC_RESOURCE_EXHAUSTED
 					       : num == EBUSY || num == ECANCELED ? UC_GRPC_ABORTED
+					       : num == ENOMEM    ? UC_GRPC_UNAVAILABLE
 					       : num == ETIMEDOUT ? UC_GRPC_DEADLINE_EXCEEDED
 								  : UC_GRPC_INTERNAL;
 		struct uc_err err = { 0 };
