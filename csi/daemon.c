@@ -280,10 +280,21 @@ static void add_service(struct daemon *d, const ProtobufCServiceDescriptor *desc
 	};
 }
 
+static void log_cut_off(void *data, const char *what)
+{
+	(void)data;
+	log_warn("cut off: %s", what);
+}
+
 static void on_shut_down(void *data)
 {
 	struct daemon *d = data;
 
+	/* As in a crash, which is safe: a retry ends where this would have. */
+	if (uc_server_busy(d->server) > 0 || uc_server_hung(d->server) > 0) {
+		uc_server_each_job(d->server, log_cut_off, NULL);
+		_exit(d->exit_status);
+	}
 	uc_loop_stop(d->loop);
 }
 
@@ -423,6 +434,8 @@ int csi_daemon_run(const struct csi_options *options)
 		r = set_up_server(&d, &err);
 	if (r == 0)
 		r = run(&d, &set, &err);
+	/* Nobody reads signals any more: the next one is to end what follows. */
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	if (r < 0) {
 		log_err("%s", err.msg);
 		d.exit_status = EXIT_FAILURE;

@@ -139,6 +139,9 @@ unsigned uc_jobs_busy(const struct uc_jobs *jobs);
 /** uc_jobs_lost() - Jobs that were taken for hung and have not returned */
 unsigned uc_jobs_lost(const struct uc_jobs *jobs);
 
+/** uc_jobs_each() - Call a function for every job, those that are taken for hung included */
+void uc_jobs_each(struct uc_jobs *jobs, void (*fn)(void *data, struct uc_call *call), void *data);
+
 /**
  * uc_job_describe() - Say what a job does
  * @to:	Result: "NodeStageVolume has been running for 12 s (format branch 1)"

@@ -509,6 +509,12 @@ unsigned uc_jobs_lost(const struct uc_jobs *jobs)
 	return jobs->n_lost;
 }
 
+void uc_jobs_each(struct uc_jobs *jobs, void (*fn)(void *data, struct uc_call *call), void *data)
+{
+	for (struct uc_call *call = jobs->all; call; call = call->next)
+		fn(data, call);
+}
+
 const char *uc_job_describe(struct uc_call *call, uint64_t now_ms, char to[static UC_JOB_TEXT_SIZE])
 {
 	unsigned long long s;

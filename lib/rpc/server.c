@@ -75,6 +75,13 @@ static struct uc_conn *find_conn(const struct uc_server *server, uint64_t id)
 	return c;
 }
 
+/* Lets the shutdown come to its end, if there is one and nothing is left to wait for. */
+static void drain_if_idle(struct uc_server *server)
+{
+	if (server->draining && !server->conns && uc_jobs_busy(server->jobs) == 0)
+		uc_loop_set_timer(server->loop, &server->drain, uc_loop_now_ms(server->loop));
+}
+
 static void job_done(void *data, struct uc_call *call)
 {
 	struct uc_server *server = data;
@@ -86,6 +93,7 @@ static void job_done(void *data, struct uc_call *call)
 		(void)uc_call_fail(call, UC_GRPC_UNAVAILABLE,
 				   "responses in flight take all the memory that they may");
 	uc_server_count(server, &route, call->status, now_us() - call->begun_us);
+	drain_if_idle(server);
 	if (!c)
 		return;
 	/* That the stream is gone is no error; what is one, uc_conn_run() sees as well. */
@@ -364,16 +372,10 @@ int uc_server_listen_unix(struct uc_server *server, const char *path,
 	return 0;
 }
 
-static void drain_now(struct uc_server *server)
-{
-	uc_loop_set_timer(server->loop, &server->drain, uc_loop_now_ms(server->loop));
-}
-
 void uc_server_conn_closed(struct uc_server *server, struct uc_listener *listener)
 {
 	uc_listener_resume(listener);
-	if (server->draining && !server->conns)
-		drain_now(server);
+	drain_if_idle(server);
 }
 
 void uc_server_shutdown(struct uc_server *server, uint64_t grace_ms, void (*done)(void *data),
@@ -396,8 +398,31 @@ void uc_server_shutdown(struct uc_server *server, uint64_t grace_ms, void (*done
 		uc_h2s_shutdown(c->h2, now);
 		uc_conn_run(c);
 	}
-	if (!server->conns)
-		drain_now(server);
+	drain_if_idle(server);
+}
+
+struct each {
+	struct uc_server *server;
+	void (*fn)(void *data, const char *what);
+	void *data;
+};
+
+static void describe(void *data, struct uc_call *call)
+{
+	char text[UC_JOB_TEXT_SIZE], what[2 * UC_JOB_TEXT_SIZE];
+	struct each *each = data;
+
+	(void)uc_job_describe(call, uc_loop_now_ms(each->server->loop), text);
+	snprintf(what, sizeof(what), "`%s`: %s", call->key ? UC_PRINTABLE(call->key) : "-", text);
+	each->fn(each->data, what);
+}
+
+void uc_server_each_job(struct uc_server *server, void (*fn)(void *data, const char *what),
+			void *data)
+{
+	struct each each = { .server = server, .fn = fn, .data = data };
+
+	uc_jobs_each(server->jobs, describe, &each);
 }
 
 unsigned uc_server_busy(const struct uc_server *server)

@@ -132,14 +132,21 @@ int uc_server_listen_unix(struct uc_server *server, const char *path,
 
 /**
  * uc_server_shutdown() - Stop gracefully
- * @grace_ms:	How long running requests may take
- * @done:	Called on the loop's thread when all are answered or the time is over,
- *		never from within this call; it may free the server
+ * @grace_ms:	How long what runs may take
+ * @done:	Called on the loop's thread when all jobs are done and answered or the time
+ *		is over, never from within this call; it may free the server
  *
  * No new connection, GOAWAY on the others, streams that are open are answered.
  * A second call does nothing.
  */
 void uc_server_shutdown(struct uc_server *server, uint64_t grace_ms, void (*done)(void *data),
+			void *data);
+
+/**
+ * uc_server_each_job() - Say what is queued, runs or hangs; on the loop's thread
+ * @fn:		Called with "`v1`: NodeStageVolume has been running for 12 s (format branch 1)"
+ */
+void uc_server_each_job(struct uc_server *server, void (*fn)(void *data, const char *what),
 			void *data);
 
 /** uc_server_busy() - Number of jobs that are queued or running; on the loop's thread */

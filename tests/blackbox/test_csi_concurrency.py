@@ -1,6 +1,7 @@
 """Two calls for one volume, calls that are given up, calls that hang, and many volumes at once."""
 
 import concurrent.futures
+import fcntl
 import os
 import random
 import subprocess
@@ -38,6 +39,9 @@ def gate(work):
 
     g = Gate()
     tool = os.path.realpath("/sbin/mkfs.ext4")
+    # One gate at a time: each would take the other's away.
+    lock = open(work.parent.parent / "gate.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
     subprocess.run(["cp", tool, str(g.real)], check=True)
     os.mkfifo(g.fifo)
     g.script.write_text(f"""#!/bin/sh
@@ -51,6 +55,7 @@ exec {g.real} "$@"
     subprocess.run(["mount", "--bind", str(g.script), tool], check=True)
     yield g
     subprocess.run(["umount", "-l", tool], check=True)
+    lock.close()
 
 
 def stage_later(driver, volume_id="v", timeout=None):
@@ -156,6 +161,85 @@ def test_an_operation_that_hangs_gives_its_volume_up_and_does_no_harm_when_it_wa
     stage.join()
     driver.publish("v")
     driver.take_down("v")
+
+
+# -- stopping while something runs
+
+
+def test_what_runs_at_the_end_has_its_grace_and_no_more(driver, gate):
+    driver.create("v", branches="1")
+    driver.attach("v")
+    call = stage_later(driver)
+    gate.wait_for_run()
+    begin = time.monotonic()
+    driver.process.terminate()
+    assert driver.process.wait(25 * SLOW) == 0
+    assert time.monotonic() - begin > 9
+    assert call.exception().code() in (CODE.UNAVAILABLE, CODE.CANCELLED)
+    log = driver.log.read_text()
+    assert "NodeStageVolume has been running for" in log and "format branch" in log, log[-2000:]
+    driver._gone()
+    gate.open()
+    driver.start()
+    opener = threading.Thread(target=gate.open)  # the retry ends where the first try would have
+    opener.start()
+    driver.stage("v")
+    opener.join()
+    driver.publish("v")
+    driver.take_down("v")
+
+
+def test_what_ends_within_the_grace_is_answered(driver, gate):
+    driver.create("v", branches="1")
+    driver.attach("v")
+    call = stage_later(driver)
+    gate.wait_for_run()
+    driver.process.terminate()
+    time.sleep(1)
+    gate.open()
+    call.result()
+    assert driver.process.wait(8 * SLOW) == 0
+    driver._gone()
+    driver.start()
+    driver.unstage("v")
+    driver.detach("v")
+    driver.delete("v")
+
+
+def test_work_whose_caller_has_gone_has_its_grace_as_well(driver, gate):
+    driver.create("v", branches="1")
+    driver.attach("v")
+    stage_later(driver)
+    gate.wait_for_run()
+    driver.client.close()
+    driver.process.terminate()
+    time.sleep(1)
+    assert driver.process.poll() is None
+    gate.open()
+    assert driver.process.wait(8 * SLOW) == 0
+    assert driver.state_of("v")["stage"]["phase"] == "staged"
+    driver._gone()
+    driver.start()
+    driver.unstage("v")
+    driver.detach("v")
+    driver.delete("v")
+
+
+def test_a_second_signal_ends_it_at_once(driver, gate):
+    driver.create("v", branches="1")
+    driver.attach("v")
+    stage_later(driver)
+    gate.wait_for_run()
+    driver.process.terminate()
+    time.sleep(0.5)
+    driver.process.terminate()
+    assert driver.process.wait(2 * SLOW) == 1
+    driver._gone()
+    gate.open()
+    driver.start()
+    driver.unstage("v")
+    driver.detach("v")
+    driver.delete("v")
 
 
 # -- many volumes
