@@ -49,6 +49,9 @@ int ufs_creds_init(struct ufs_creds *c)
 	if (unshare(CLONE_FS) < 0)
 		return -errno;
 	umask(0);
+	/* The thread that started this one may have been somebody just then. */
+	setfsgid(0);
+	setfsuid(0);
 	/* Or capabilities would go with the user id. */
 	c->keeps_caps = prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0;
 	if (!c->keeps_caps)
