@@ -252,7 +252,7 @@ static int make_once(struct ufs_req *req, struct ufs_node *parent, const char *n
 		prefer_former(req->fs, &v, name, c, n);
 	for (size_t i = 0; i < n; i++) {
 		r = make_on(req, parent, &v, name, c[i].branch, m, ret);
-		if (!is_about_branch(r))
+		if (!is_about_branch(r) || (r == -ENOENT && ufs_node_is_gone(parent)))
 			return r;
 		if (is_broken(r) && !m->nameless && may_have(&v, c[i].branch, name))
 			return r;
