@@ -1,6 +1,7 @@
 """The command lines of mergerfs and gogomergerfs."""
 
 import errno
+import fcntl
 import os
 import pathlib
 import signal
@@ -221,6 +222,8 @@ class Pod:
     def __init__(self, area, command):
         for name in ("branches/branch0-split", "branches/branch1-split", "merged"):
             (area.path / "volume" / name).mkdir(parents=True)
+        self.lock = os.open("/", os.O_RDONLY)  # who removes /volume would unmount what others have there
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.volume, self.had_volume = area.path / "volume", os.path.exists("/volume")
         script = f"mkdir -p /volume && mount --bind {self.volume} /volume && PATH={area.path}:$PATH && {command}"
         self.process = area.popen("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script,
@@ -240,6 +243,7 @@ class Pod:
     def close(self):
         if not self.had_volume and os.path.isdir("/volume"):
             os.rmdir("/volume")
+        os.close(self.lock)
 
 
 def test_it_works_as_process_1(area, gogo):
