@@ -272,8 +272,9 @@ static void give_up(struct ufs_opendir *d, struct ufs_listing **dead)
 {
 	const struct ufs_listing *l = d->listing;
 
-	free(d->last);
-	d->last = strdup(d->told && d->told <= l->n ? l->names + l->dent[d->told - 1].name : "");
+	free(take_ptr(&d->last));
+	if (l && d->told && d->told <= l->n)
+		d->last = strdup(l->names + l->dent[d->told - 1].name);
 	drop_listing(d, dead);
 }
 
@@ -400,6 +401,7 @@ size_t ufs_opendir_set_listing(struct ufs_opendir *d, struct ufs_listing *l, siz
 	drop_listing(d, &dead);
 	free(take_ptr(&d->last));
 	d->listing = l;
+	d->told = at;
 	l->refs++;
 	list_add(fs, d);
 	fs->listed_bytes += l->bytes;
