@@ -420,6 +420,19 @@ def test_space_that_is_reserved_for_root_is_not_for_others(area, make_union, pas
     assert (grow("write")[1] > left + 4 * MIB) == (passthrough == "off")
 
 
+def test_a_removed_directory_uncovers_no_file(make_union):
+    u = make_union(n=3)
+    (u.branches[0] / "x").mkdir()
+    write(u.branches[1] / "x", b"hidden")
+    os.symlink("hidden", u.branches[2] / "x")
+    write(u.branches[0] / "x/f", b"")
+    assert errno_of(os.rmdir, u.path / "x") == errno.ENOTEMPTY and u.where("x") == [0, 1, 2]
+    os.unlink(u.path / "x/f")
+    os.rmdir(u.path / "x")
+    assert not u.where("x") and errno_of(os.stat, u.path / "x") == errno.ENOENT
+    os.mkdir(u.path / "x")
+
+
 def test_branches_below_the_minimum_get_nothing_new(area, make_union):
     u = make_union(branches=[area.disk(96 * MIB), area.disk(48 * MIB)], options="minfreespace=40M")
     write(u.path / "a", b"")
