@@ -290,12 +290,18 @@ int ufs_daemon_run(struct ufs_daemon *d, struct uc_err *err)
 		r = uc_loop_add(d->loop, &d->end);
 	if (r == 0)
 		r = uc_loop_run(d->loop);
-	return r < 0 ? uc_fail(err, -r, "wait for events") : 0;
+	if (r < 0)
+		return uc_fail(err, -r, "wait for events");
+	d->dead = d->target.name && ufs_target_is_at(&d->target, d->fs->dev);
+	return d->dead ? uc_fail_as(err, ECONNABORTED, 0,
+				    "the connection of the union at `%s` to the kernel was aborted",
+				    UC_PRINTABLE(d->target.path))
+		       : 0;
 }
 
 void ufs_daemon_release(struct ufs_daemon *d)
 {
-	if (d->session && !ufs_session_has_ended(d->session) && d->target.name)
+	if (d->session && (d->dead || !ufs_session_has_ended(d->session)) && d->target.name)
 		(void)ufs_target_unmount(&d->target, d->fs->dev, MNT_DETACH, NULL);
 	if (d->session && ufs_session_free(d->session) < 0) {
 		/* A thread waits for a disk.  What it uses cannot be released; the process can end.

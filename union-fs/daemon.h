@@ -29,6 +29,7 @@ struct ufs_daemon {
 	int log_fd;   /* where stderr goes then; -1: it stays where it is */
 	bool foreground;
 	bool stopping; /* asked to end, or unmounted: the last user ends it */
+	bool dead;     /* the session has ended, and the union is still mounted */
 };
 
 /**
@@ -59,7 +60,8 @@ int ufs_daemon_ready(struct ufs_daemon *d, struct uc_err *err);
  */
 int ufs_daemon_unmount(struct ufs_daemon *d, bool lazily, struct uc_err *err);
 
-/** ufs_daemon_run() - Serve until the session ends; 0 or a negative errno */
+/** ufs_daemon_run() - Serve until the session ends: 0; -ECONNABORTED (the union is still mounted, and
+ * dead: ufs_daemon_release() detaches it); another negative errno */
 int ufs_daemon_run(struct ufs_daemon *d, struct uc_err *err);
 
 /** ufs_daemon_release() - Unmount what is still mounted, and release the union and its branches */

@@ -350,8 +350,10 @@ static int serve(struct serve *s)
 		(void)uc_notify("READY=1");
 		r = ufs_daemon_run(&s->d, &err);
 		if (r < 0)
-			log_err("%s", err.msg);
-		log_info("volume `%s` is not mounted any more", UC_PRINTABLE(s->spec.volume_id));
+			log_err("volume `%s`: %s", UC_PRINTABLE(s->spec.volume_id), err.msg);
+		else
+			log_info("volume `%s` is not mounted any more",
+				 UC_PRINTABLE(s->spec.volume_id));
 	}
 	ufs_ctl_close(s->ctl);
 	/* Who has asked for the end is told when the branches are free. */

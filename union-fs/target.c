@@ -132,6 +132,16 @@ int ufs_target_dir(const struct ufs_target *t, struct uc_err *err)
 	return fd < 0 ? uc_fail(err, errno, "target `%s`", UC_PRINTABLE(t->path)) : fd;
 }
 
+bool ufs_target_is_at(const struct ufs_target *t, dev_t dev)
+{
+	cleanup_fd int fd = openat(t->parent_fd, t->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct statx st;
+
+	/* Without asking the filesystem: it may be us. */
+	return fd >= 0 && statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st) == 0 &&
+	       makedev(st.stx_dev_major, st.stx_dev_minor) == dev;
+}
+
 int ufs_target_unmount(const struct ufs_target *t, dev_t dev, int flags, struct uc_err *err)
 {
 	cleanup_fd int fd = openat(t->parent_fd, t->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);

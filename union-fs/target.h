@@ -52,5 +52,8 @@ int ufs_target_dir(const struct ufs_target *t, struct uc_err *err);
  */
 int ufs_target_unmount(const struct ufs_target *t, dev_t dev, int flags, struct uc_err *err);
 
+/** ufs_target_is_at() - Whether the union whose superblock is @dev is what shows there */
+bool ufs_target_is_at(const struct ufs_target *t, dev_t dev);
+
 /** ufs_target_count() - How often this process' mount table has the union; or a negative errno */
 int ufs_target_count(dev_t dev, struct uc_err *err);

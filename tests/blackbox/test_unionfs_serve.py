@@ -559,3 +559,14 @@ def test_reads_go_on_while_others_wait_for_a_disk(area, make_server):
             run("fsfreeze", "-u", p)
     for w in writers:
         assert w.wait(30 * SLOW) == 0
+
+
+def test_a_union_whose_connection_is_aborted_is_detached_and_reported(make_server, area):
+    s = make_server()
+    write(s.path / "f", b"data")
+    run("mount", "-t", "fusectl", "none", area.dir("fusectl"))
+    (area.path / "fusectl" / str(os.minor(os.stat(s.path).st_dev)) / "abort").write_text("1")
+    assert s.wait() == 1
+    assert "aborted" in s.words() and not is_mounted(s.path)
+    s.start()
+    assert read(s.path / "f") == b"data"
