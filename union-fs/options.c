@@ -163,7 +163,10 @@ static const char *const ignored[] = {
 };
 
 /* Those that any filesystem's superblock has. */
-static const char *const superblock[] = { "async", "dirsync", "lazytime", "nolazytime", "sync" };
+static const char *const superblock[] = { "async", "lazytime", "nolazytime" };
+
+/* What is made of names is the branches' filesystems' to write: these would be promises. */
+static const char *const of_branches[] = { "dirsync", "sync" };
 
 static bool is_among(const char *const *names, size_t n, const char *name)
 {
@@ -183,6 +186,9 @@ static int take_option(struct ufs_options *o, const char *text, struct uc_err *e
 		return uc_fail(err, ENOMEM, "read options");
 	if (is_among(ignored, ARRAY_SIZE(ignored), text))
 		return 0;
+	if (is_among(of_branches, ARRAY_SIZE(of_branches), text))
+		return uc_fail_as(err, EINVAL, 0,
+				  "option `%s` is one for the mounts of the branches", text);
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
 		int r;
 

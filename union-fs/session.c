@@ -261,7 +261,8 @@ static int agree(struct ufs *fs, const struct fuse_init_in *in, struct ufs_init_
 		.max_write = UFS_MAX_WRITE,
 		.max_pages = UFS_MAX_WRITE / 4096,
 		.time_gran = 1,
-		/* So that an overlay may have us as its lower or upper layer. */
+		/* So that an overlay may have us as its lower layer (as its upper one it would want
+		 * RENAME_WHITEOUT). */
 		.max_stack_depth = fs->passthrough ? 1 : 0,
 	};
 	return 0;

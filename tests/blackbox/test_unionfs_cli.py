@@ -69,6 +69,7 @@ def test_relative_paths_and_options_behind_them(place):
 
 @pytest.mark.parametrize("args,words", [
     ([], "branches and a target"), (["a"], "branches and a target"), (["a", "b", "c"], "branches and a target"),
+    (["-o", "dirsync", "{b}", "{m}"], "`dirsync`"), (["-o", "sync", "{b}", "{m}"], "`sync`"),
     (["-o", "nonsense", "{b}", "{m}"], "`nonsense` is not known"), (["-o", "cache.files=off", "{b}", "{m}"], "`cache.files=off`"),
     (["-o", "category.create=ff", "{b}", "{m}"], "policy `ff`"), (["-o", "minfreespace=x", "{b}", "{m}"], "`x` is not a size"),
     (["-o", "cache.entry", "{b}", "{m}"], "needs a value"), (["-o", "threads=1000", "{b}", "{m}"], "`1000`"),
