@@ -229,7 +229,7 @@ class Pod:
         script = f"mkdir -p /volume && mount --bind {self.volume} /volume && PATH={area.path}:$PATH && {command}"
         self.process = area.popen("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script,
                                   stderr=subprocess.PIPE)
-        wait_for(lambda: self.init() and b"fuse.union-fs" in self.proc("mountinfo"), "union in the namespace")
+        wait_for(lambda: self.init() and b" /volume/merged " in self.proc("mountinfo"), "union in the namespace")
 
     def init(self):
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
