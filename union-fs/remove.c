@@ -191,21 +191,14 @@ static int remove_copies(struct ufs *fs, const struct ufs_view *v, const struct 
 	return r;
 }
 
-/* What is no directory, and would show when the directory has gone. */
-static int remove_hidden(struct ufs_node *parent, const struct ufs_view *v, const char *name)
+/* What is no directory would show when the directory has gone. */
+static int remove_hidden(struct ufs *fs, const struct ufs_view *v, const char *name)
 {
-	for (unsigned i = v->n; i-- > 0;) {
-		int type = ufs_type_at(v->pin[i].fd, name), r;
+	int r = 0;
 
-		if (type == -ENOENT || type == S_IFDIR)
-			continue;
-		r = type < 0 ? type : unlink_on(parent->fs, &v->pin[i], name);
-		if (r == 0)
-			r = ufs_sync_copy_locked(parent, &v->pin[i]);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	for (unsigned i = v->n; i-- > 0 && r == 0;)
+		r = unlink_hidden(fs, &v->pin[i], name);
+	return r;
 }
 
 static int rmdir_locked(struct ufs_node *parent, const char *name)
@@ -225,11 +218,10 @@ static int rmdir_locked(struct ufs_node *parent, const char *name)
 	if (r == 0)
 		r = check_removable(fs, &f);
 	if (r == 0)
+		r = remove_hidden(fs, &v, name);
+	if (r == 0)
 		r = ufs_freed_settle(&v, f.found[0].branch, name);
 	if (r != 0)
-		return r;
-	r = remove_hidden(parent, &v, name);
-	if (r < 0)
 		return r;
 	ufs_tree_begin(fs);
 	r = remove_copies(fs, &v, &f, name);
