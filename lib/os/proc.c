@@ -20,7 +20,7 @@
 enum {
 	OUTPUT_MAX = 64 * 1024,
 	DRAIN_MAX = 1024 * 1024, /* at once: not less than a pipe holds, with pages of 64 KiB */
-	TICK_MS = 1000,
+	TICK_MS = 250,
 	TAIL_MAX = 400, /* of the output, in an error */
 };
 

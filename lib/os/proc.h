@@ -13,7 +13,7 @@ struct uc_proc {
 	const char *const *argv; /* ended by NULL; argv[0] is looked up in PATH */
 	const char *input;       /* fed to its standard input; NULL: /dev/null */
 	uint64_t timeout_ms;     /* killed after that; 0: never */
-	int (*tick)(void *data); /* called about once a second; negative: kill it; or NULL */
+	int (*tick)(void *data); /* called four times a second; negative: kill it; or NULL */
 	void *tick_data;
 };
 
