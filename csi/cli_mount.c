@@ -279,7 +279,6 @@ static int unpublish(struct csi_cli *cli, const char *id, const char *target, co
 			    &resp, err);
 }
 
-/* Positive: it is still published elsewhere. */
 static int unstage(struct csi_cli *cli, const char *id, const char *staging, const char *doing,
 		   struct uc_err *err)
 {
@@ -294,8 +293,6 @@ static int unstage(struct csi_cli *cli, const char *id, const char *staging, con
 	q.staging_target_path = (char *)(uintptr_t)staging;
 	r = csi_cli_call(cli, &csi__v1__node__descriptor, "NodeUnstageVolume", &q.base, doing,
 			 &resp, err);
-	if (r == -EPROTO && err->status == UC_GRPC_FAILED_PRECONDITION)
-		return 1;
 	if (r == 0)
 		(void)rmdir(staging);
 	return r;
