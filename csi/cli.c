@@ -14,6 +14,7 @@
 #include "lib/base/json.h"
 #include "lib/base/log.h"
 #include "lib/base/macros.h"
+#include "lib/base/size.h"
 #include "lib/base/str.h"
 #include "lib/os/clock.h"
 
@@ -126,7 +127,8 @@ static int take(struct csi_cli *cli, int c, const char *value, struct uc_err *er
 		cli->timeout_ms = v * 1000;
 		break;
 	case OPT_SIZE:
-		cli->size = value;
+		if (uc_size_parse(value, &cli->size, err) < 0 || cli->size == 0)
+			return usage(err, "--size is a number of bytes or like 10Gi, not", value);
 		break;
 	case OPT_FS_TYPE:
 		cli->fs_type = value;
@@ -170,6 +172,7 @@ static bool wants_json(int argc, char **argv)
 static int parse(struct csi_cli *cli, int argc, char **argv, const struct command **ret_command,
 		 struct uc_err *err)
 {
+	struct csi_cli_capability capability;
 	unsigned given = 0;
 	int c, r;
 
@@ -212,7 +215,9 @@ static int parse(struct csi_cli *cli, int argc, char **argv, const struct comman
 			err, EINVAL, 0,
 			"--endpoint (CSI_ENDPOINT) `%s` is not of the form unix:///absolute/path",
 			UC_PRINTABLE(cli->endpoint));
-	return 0;
+	if ((*ret_command)->options & BIT(OPT_SIZE) && !cli->size)
+		return uc_fail_as(err, EINVAL, 0, "%s needs --size", (*ret_command)->name);
+	return csi_cli_capability(cli, &capability, err);
 }
 
 /* -------------------------------------------------------------------- calling */

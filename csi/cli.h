@@ -26,7 +26,8 @@ struct csi_cli {
 	uint64_t end_ms;     /* when it is over */
 
 	/* Options of the commands; those that a command does not know are refused. */
-	const char *size, *fs_type, *access_mode;
+	uint64_t size; /* 0: not given */
+	const char *fs_type, *access_mode;
 	const char **params; /* "key=value" */
 	size_t n_params;
 	char **mount_flags;

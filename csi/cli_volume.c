@@ -110,7 +110,7 @@ static int fill_params(const struct csi_cli *cli, Entry *entries, Entry **list, 
 	return 0;
 }
 
-static int create(struct csi_cli *cli, uint64_t size, Entry **params, struct uc_err *err)
+static int create(struct csi_cli *cli, Entry **params, struct uc_err *err)
 {
 	Csi__V1__CreateVolumeRequest q = CSI__V1__CREATE_VOLUME_REQUEST__INIT;
 	Csi__V1__CapacityRange range = CSI__V1__CAPACITY_RANGE__INIT;
@@ -123,7 +123,7 @@ static int create(struct csi_cli *cli, uint64_t size, Entry **params, struct uc_
 	r = csi_cli_capability(cli, &c, err);
 	if (r < 0)
 		return r;
-	range.required_bytes = (int64_t)size;
+	range.required_bytes = (int64_t)cli->size;
 	q.name = cli->args[0];
 	q.capacity_range = &range;
 	q.volume_capabilities = capabilities;
@@ -143,17 +143,10 @@ int csi_cli_create(struct csi_cli *cli, struct uc_err *err)
 	cleanup_free Entry *entries = calloc(cli->n_params + 1, sizeof(*entries));
 	cleanup_free Entry **list = calloc(cli->n_params + 1, sizeof(*list));
 	cleanup_strv char **copies = calloc(cli->n_params + 1, sizeof(*copies));
-	uint64_t size = 0;
-	int r;
 
 	if (!entries || !list || !copies || fill_params(cli, entries, list, copies) < 0)
 		return uc_fail(err, ENOMEM, "create a volume");
-	if (!cli->size)
-		return uc_fail_as(err, EINVAL, 0, "create needs --size");
-	r = uc_size_parse(cli->size, &size, err);
-	if (r < 0)
-		return uc_wrap(err, -EINVAL, "--size");
-	return create(cli, size, list, err);
+	return create(cli, list, err);
 }
 
 /* ---------------------------------------------------------------- list, show */

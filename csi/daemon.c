@@ -242,8 +242,6 @@ static int set_up_driver(struct daemon *d, struct uc_err *err)
 	struct csi_driver *driver = &d->driver;
 	int r;
 
-	if (!o->pools)
-		return uc_fail_as(err, EINVAL, 0, "--pool is missing: where are the disks?");
 	r = uc_store_open(o->state_dir, &d->store, err);
 	if (r == 0)
 		r = csi_local_new(&local, &d->store, &d->local, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,8 @@ int main(int argc, char **argv)
 		return csi_cli_recover(argc - 1, argv + 1);
 
 	r = csi_options_parse(argc, argv, &options, &err);
+	if (r == CSI_OPTIONS_RUN && !options.pools)
+		r = uc_fail_as(&err, EINVAL, 0, "--pool is missing: where are the disks?");
 	if (r == CSI_OPTIONS_RUN)
 		r = csi_daemon_run(&options);
 	else if (r == CSI_OPTIONS_EXIT)

@@ -274,7 +274,7 @@ def test_a_wrong_endpoint_in_the_environment_is_named():
 
 def test_without_pools_it_says_what_is_missing(work):
     done = run(f"--state-dir={work}/state", f"--endpoint=unix://{work}/s")
-    assert done.returncode == 1 and "--pool" in done.stderr
+    assert done.returncode == 2 and "--pool" in done.stderr
 
 
 def test_help_and_version_are_printed():
