@@ -19,7 +19,8 @@ SAN        ?=
 WERROR     ?=
 V          ?= 0
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
+# Only a tarball has the file: it may have been unpacked within a repository of something else.
+VERSION := $(shell cat VERSION 2>/dev/null || git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # ------------------------------------------------------------ 2 toolchain
 comma   := ,
@@ -354,7 +355,10 @@ bench: all test-tools $(BENCH_CLIENT) | build/.deps-test build/.deps-bench  ## t
 	@BIN=$(abspath $(BIN)) unshare --mount --propagation private $(PYTHON) tests/bench/run.py
 
 .PHONY: deps
-deps: build/.deps-build build/.deps-test build/.deps-lint  ## install the Debian packages that are missing (as root), or print the command
+deps:  ## install the Debian packages that are missing for any target (as root), or print the one command
+	@mkdir -p build
+	$(call need,$(sort $(DEPS_build) $(DEPS_test) $(DEPS_lint) $(DEPS_bench)))
+	@touch build/.deps-build build/.deps-test build/.deps-lint build/.deps-bench
 
 # ----------------------------------------------------------------- 6 lint
 C_FILES = $(LIB_SRCS) lib/base/version.c $(foreach p,$(PROGRAMS),$($(p)_SRCS))
@@ -395,6 +399,7 @@ uninstall:  ## with the same variables
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(BINS)) gogomergerfs)
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN_8))) $(DESTDIR)$(UNITDIR)/union-csi.service
 dist:  ## source tarball from HEAD, with its checksum
+	@[ -e .git ] || { echo "dist: this is not a clone of the repository, which is what a tarball is made from" >&2; exit 1; }
 	@mkdir -p build/dist
 	@git archive --format=tar.gz --prefix=union-csi-$(VERSION)/ --add-virtual-file=union-csi-$(VERSION)/VERSION:$(VERSION) \
 	  -o build/dist/union-csi-$(VERSION).tar.gz HEAD

@@ -1,5 +1,6 @@
 """make install, uninstall and dist; the service's unit file; the manual pages."""
 
+import fcntl
 import os
 import pathlib
 import re
@@ -42,18 +43,51 @@ def test_the_unit_file_is_clean(work):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def unpack_dist(work):
+    """The source tree of a tarball, and its name."""
+    with open(TOP / "build" / "dist.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other tests make the same file
+        name = re.search(r"(\S+\.tar\.gz)", make("dist"))[1]
+        with tarfile.open(TOP / "build" / "dist" / name) as tar:
+            tar.extractall(work)
+    return work / name.removesuffix(".tar.gz"), name
+
+
 def test_a_source_tarball_builds(work):
-    out = make("dist")
-    name = re.search(r"(\S+\.tar\.gz)", out)[1]
-    with tarfile.open(TOP / "build" / "dist" / name) as tar:
-        tar.extractall(work)
-    top, = work.iterdir()
+    top, name = unpack_dist(work)
     version = (top / "VERSION").read_text().strip()
     assert top.name == f"union-csi-{version}"
     subprocess.run(["sha256sum", "-c", f"{name}.sha256"], cwd=TOP / "build" / "dist", check=True, capture_output=True)
     out = subprocess.run(["make", "-C", str(top), "-pn", "all"], text=True, capture_output=True,
                          env={"PATH": os.environ["PATH"], "GIT_DIR": "/nonexistent"}).stdout
     assert f"VERSION := {version}" in out
+
+
+def test_a_source_tarball_within_another_repository_keeps_its_version(work):
+    subprocess.run(["git", "init", "-q", str(work)], check=True)
+    subprocess.run(["git", "-C", str(work), "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty",
+                    "-m", "x"], check=True)
+    top, _ = unpack_dist(work)
+    version = (top / "VERSION").read_text().strip()
+    out = subprocess.run(["make", "-C", str(top), "-pn", "all"], text=True, capture_output=True).stdout
+    assert f"VERSION := {version}" in out
+    done = subprocess.run(["make", "-C", str(top), "dist"], text=True, capture_output=True)
+    assert done.returncode == 2 and "not a clone of the repository" in done.stderr, done
+    assert not (top / "build" / "dist").exists()
+
+
+def test_a_user_is_told_one_command_that_installs_everything(work):
+    top, _ = unpack_dist(work)
+    bin_ = work / "bin"
+    bin_.mkdir()
+    for name, script in ("id", "echo 1000"), ("dpkg-query", "exit 1"):
+        (bin_ / name).write_text(f"#!/bin/sh\n{script}\n")
+        (bin_ / name).chmod(0o755)
+    done = subprocess.run(["make", "-C", str(top), "deps"], text=True, capture_output=True,
+                          env={"PATH": f"{bin_}:{os.environ['PATH']}"})
+    commands = [line for line in done.stdout.splitlines() if "apt-get" in line]
+    assert done.returncode == 2 and len(commands) == 1, done
+    assert {"gcc", "python3-grpcio", "clang-tidy", "mergerfs"} <= set(commands[0].split())
 
 
 def test_the_manuals_are_well_formed_and_name_every_option():
