@@ -22,7 +22,9 @@
  *
  * Backpressure: while the socket has not taken all output, nothing is read.  So a
  * peer that does not read can make us hold one batch of output, and no more: what
- * nghttp2 would queue as answers to further frames is never asked for.
+ * nghttp2 would queue as answers to further frames is never asked for.  And it has
+ * to take such a batch within stream_ms, or is closed: a byte now and then is not
+ * reading.
  *
  * Between bursts a connection holds no buffer of its own.
  */
@@ -65,8 +67,16 @@ static int receive(struct uc_conn *c)
 	return uc_h2s_feed(c->h2, bytes, (size_t)n, now_ms(c));
 }
 
+static void restart_clock(struct uc_conn *c)
+{
+	c->clock_ms = now_ms(c);
+	c->taken = 0;
+}
+
 static int transmit(struct uc_conn *c)
 {
+	if (c->out.len == 0)
+		restart_clock(c);
 	for (;;) {
 		ssize_t n;
 		int r;
@@ -83,11 +93,12 @@ static int transmit(struct uc_conn *c)
 			return 0;
 		if (n < 0)
 			return -errno;
-		c->sent_ms = now_ms(c);
 		uc_buf_consume(&c->out, (size_t)n);
+		c->taken += (size_t)n;
+		if (c->taken >= SEND_SIZE)
+			restart_clock(c);
 	}
 	uc_buf_done(&c->out);
-	c->sent_ms = now_ms(c);
 	return 0;
 }
 
@@ -107,7 +118,7 @@ static int pass_time(struct uc_conn *c, uint64_t *ret_next)
 	if (r < 0)
 		return r;
 	if (c->out.len > 0) {
-		due = after(c->sent_ms, config->stream_ms);
+		due = after(c->clock_ms, config->stream_ms);
 		if (due <= now)
 			return -ETIMEDOUT;
 		if (due < *ret_next)
@@ -266,7 +277,7 @@ int uc_conn_new(struct uc_listener *listener, int fd)
 	c->listener = listener;
 	c->source = (struct uc_source){ .fd = fd, .events = EPOLLIN, .fn = ready };
 	c->timer.fn = time_has_come;
-	c->idle_since_ms = c->sent_ms = now_ms(c);
+	c->idle_since_ms = now_ms(c);
 	r = open_session(c);
 	if (r == 0)
 		r = uc_loop_add(server->loop, &c->source);

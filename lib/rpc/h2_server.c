@@ -214,8 +214,6 @@ static ssize_t read_response(nghttp2_session *session, int32_t id, uint8_t *to, 
 	(void)data;
 	memcpy(to, s->out + s->out_at, n);
 	s->out_at += n;
-	if (n > 0)
-		s->answered_ms = s->h2->now_ms;
 	if (s->out_at == s->n_out) {
 		nghttp2_nv nv[] = { UC_H2_NV("grpc-status", "0") };
 

@@ -52,7 +52,7 @@ struct uc_h2s_config {
 	unsigned max_streams;
 	unsigned max_header_bytes;
 	size_t max_message_bytes;
-	uint64_t stream_ms; /* for a request, a handshake, or a response to be read */
+	uint64_t stream_ms; /* for a request, a handshake, or a response, to the last byte */
 };
 
 /**

@@ -44,7 +44,8 @@ struct uc_conn {
 	struct uc_timer timer;
 	struct uc_h2s *h2;
 	struct uc_buf out;      /* what the socket did not take */
-	uint64_t sent_ms;       /* when it last took something, or nothing waited */
+	uint64_t clock_ms;      /* when output began to wait, or the last whole batch was taken */
+	size_t taken;           /* since then */
 	uint64_t idle_since_ms; /* UINT64_MAX: it has streams */
 };
 

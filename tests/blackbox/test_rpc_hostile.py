@@ -137,6 +137,32 @@ def test_response_that_is_not_read_is_given_up(server):
             time.sleep(0.02)
 
 
+def test_response_that_is_read_byte_by_byte_is_given_up(server):
+    # Through the window.
+    with server.connect(hello=False) as raw:
+        raw.send(PREFACE + frame(SETTINGS, 0, 0, b"\0\4\0\0\0\1") + request(1, "Echo", pb.EchoRequest(fill=10000)))
+        begun = time.monotonic()
+        while (f := raw.recv_frame())[0] != RST:
+            assert time.monotonic() < begun + 10 * SLOW
+            if f[0] == DATA:
+                time.sleep(0.05)
+                raw.send(frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1"))
+        assert f[2:] == (1, b"\0\0\0\x08")
+    # Through the socket, which takes more once it is half empty.
+    with server.connect() as raw:
+        assert raw.is_alive()
+        before = server.fds()
+        raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.send(frame(WINDOW_UPDATE, 0, 0, b"\x7f\0\0\0") + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff"))
+        for i in range(1, 9, 2):
+            raw.send(request(i, "Echo", pb.EchoRequest(fill=4000000)))
+        begun = time.monotonic()
+        while server.fds() >= before:
+            assert time.monotonic() < begun + 10 * SLOW
+            raw.sock.recv(1000)
+            time.sleep(0.05)
+
+
 # -------------------------------------------------------------------- floods
 
 def test_rapid_reset_is_stopped_and_starts_few_jobs(server):
