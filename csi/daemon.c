@@ -318,6 +318,8 @@ static void on_refused(void *data)
 static int set_up_server(struct daemon *d, struct uc_err *err)
 {
 	const struct csi_options *o = d->options;
+	/* No idle_ms: the provisioner ends itself when its connection ends, and has to wait for
+	 * its lease again.  Leaked connections are closed once there are too many. */
 	struct uc_server_config config = {
 		.workers = o->workers,
 		.hang_ms = o->hang_ms,
