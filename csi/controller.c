@@ -205,6 +205,8 @@ static int create_volume(struct uc_call *call, const void *req, void *resp)
 	int r;
 
 	r = check_create(call, q, &c, &err);
+	if (r < 0)
+		op.volume_id = q->name; /* an id may not have been made of it */
 	if (r == 0)
 		r = d->backend->ops->create(d->backend, &op, &c, &info, &err);
 	if (r == 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "csi/driver.h"
@@ -16,18 +17,21 @@ enum {
 int csi_end(struct uc_call *call, const struct csi_op *op, int r, const struct uc_err *err)
 {
 	enum uc_grpc_status status;
+	char of[220] = "";
 
 	if (r >= 0)
 		return 0;
 	status = csi_status(err);
+	if (*op->volume_id)
+		snprintf(of, sizeof(of), " of volume `%s`", UC_PRINTABLE(op->volume_id));
 	/* Pending and refused calls are the CO's everyday business; our own trouble is the
 	 * operator's. */
 	if (status == UC_GRPC_INTERNAL || status == UC_GRPC_UNAVAILABLE)
-		log_err("%s of volume `%s`: %s: %s", uc_call_method(call),
-			UC_PRINTABLE(op->volume_id), uc_grpc_status_to_str((int)status), err->msg);
+		log_err("%s%s: %s: %s", uc_call_method(call), of,
+			uc_grpc_status_to_str((int)status), err->msg);
 	else
-		log_info("%s of volume `%s`: %s: %s", uc_call_method(call),
-			 UC_PRINTABLE(op->volume_id), uc_grpc_status_to_str((int)status), err->msg);
+		log_info("%s%s: %s: %s", uc_call_method(call), of,
+			 uc_grpc_status_to_str((int)status), err->msg);
 	return uc_call_fail(call, (int)status, "%s", err->msg);
 }
 

@@ -247,6 +247,15 @@ def test_json_logs_are_json_lines_without_secrets(make_driver, work):
     assert "hunter2" not in driver.log.read_text()
 
 
+def test_a_refused_call_is_logged_with_the_volume_it_is_for(driver):
+    for call in (lambda: driver.create("claim-1", brunches="2"),
+                 lambda: driver.client.ListVolumes(starting_token="no-token")):
+        with pytest.raises(grpc.RpcError):
+            call()
+    log = driver.log.read_text()
+    assert "CreateVolume of volume `claim-1`: INVALID_ARGUMENT: " in log and "ListVolumes: ABORTED: " in log, log
+
+
 # -- options
 
 
