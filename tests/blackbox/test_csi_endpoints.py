@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 import pluginregistration_pb2 as registration
-from csi_util import SLOW, UNION_CSI, leftovers, servers
+from csi_util import SLOW, TOP, UNION_CSI, leftovers, servers
 
 
 @pytest.fixture
@@ -75,6 +75,9 @@ def test_metrics_are_prometheus_text_and_count(make_driver, port):
             assert m[1] + (m[2] or "") not in samples
             samples[m[1] + (m[2] or "")] = float(m[3])
             assert any(m[1] in (t, f"{t}_bucket", f"{t}_sum", f"{t}_count") for t in types), line
+    page = (TOP / "docs/man/union-csi.8").read_text()
+    for name, kind in types.items():
+        assert name.startswith("process_") or f".It Li {name} Ta {kind} Ta" in page, f"{name} is not in the manual"
     labels = 'service="csi.v1.Controller",method="CreateVolume",code='
     assert samples[f'union_csi_rpcs_total{{{labels}"OK"}}'] == 1
     assert samples[f'union_csi_rpcs_total{{{labels}"INVALID_ARGUMENT"}}'] == 1
