@@ -79,9 +79,9 @@ static json_t *branches_to_json(const struct ufs_intent *intent)
 	cleanup_json json_t *array = json_array();
 
 	for (size_t i = 0; array && i < intent->n; i++)
-		if (json_array_append_new(array, json_pack("{s:i, s:I}", "branch",
+		if (json_array_append_new(array, json_pack("{s:i, s:o}", "branch",
 							   (int)intent->branch[i].branch, "ino",
-							   (json_int_t)intent->branch[i].ino)) < 0)
+							   uc_json_id(intent->branch[i].ino))) < 0)
 			return NULL;
 	return take_ptr(&array);
 }
@@ -138,8 +138,7 @@ static int read_branches(const json_t *o, unsigned n_branches, struct ufs_intent
 		r = uc_json_get_u64(json_array_get(array, i), "branch", true, n_branches - 1,
 				    &branch, err);
 		if (r == 0)
-			r = uc_json_get_u64(json_array_get(array, i), "ino", true, INT64_MAX, &ino,
-					    err);
+			r = uc_json_get_id(json_array_get(array, i), "ino", &ino, err);
 		if (r < 0)
 			return r;
 		intent->branch[intent->n++] =

@@ -103,6 +103,26 @@ int uc_json_get_u64(const json_t *object, const char *key, bool required, uint64
 	return 0;
 }
 
+json_t *uc_json_id(uint64_t id)
+{
+	return id <= INT64_MAX ? json_integer((json_int_t)id)
+			       : json_sprintf("%llu", (unsigned long long)id);
+}
+
+int uc_json_get_id(const json_t *object, const char *key, uint64_t *ret_id, struct uc_err *err)
+{
+	const char *s;
+	int r;
+
+	if (!json_is_string(json_object_get(object, key)))
+		return uc_json_get_u64(object, key, true, INT64_MAX, ret_id, err);
+	r = uc_json_get_str(object, key, true, &s, err);
+	if (r == 0 && uc_str_parse_u64(s, UINT64_MAX, ret_id) < 0)
+		r = uc_fail_as(err, EINVAL, 0, "field `%s` is `%s`, not a number", key,
+			       UC_PRINTABLE(s));
+	return r;
+}
+
 int uc_json_get_bool(const json_t *object, const char *key, bool required, bool *ret_value,
 		     struct uc_err *err)
 {

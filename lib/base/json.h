@@ -41,6 +41,13 @@ int uc_json_get_str(const json_t *object, const char *key, bool required, const 
 int uc_json_get_u64(const json_t *object, const char *key, bool required, uint64_t max,
 		    uint64_t *ret_value, struct uc_err *err);
 
+/** uc_json_id() - A number that may be any, such as an inode's: a string where JSON's integers end
+ * (INT64_MAX); NULL where memory ran out */
+json_t *uc_json_id(uint64_t id);
+
+/** uc_json_get_id() - Get what uc_json_id() made; -EINVAL if it is absent or no such number */
+int uc_json_get_id(const json_t *object, const char *key, uint64_t *ret_id, struct uc_err *err);
+
 /** uc_json_get_bool() - Get a boolean; else as uc_json_get_str() */
 int uc_json_get_bool(const json_t *object, const char *key, bool required, bool *ret_value,
 		     struct uc_err *err);

@@ -143,13 +143,6 @@ void uc_volume_remove_publish(struct uc_volume *v, struct uc_publish *p)
 
 /* ------------------------------------------------------------------ writing */
 
-/* JSON's integers end at INT64_MAX here; an inode may have any number. */
-static json_t *u64_to_json(uint64_t v)
-{
-	return v <= INT64_MAX ? json_integer((json_int_t)v)
-			      : json_sprintf("%llu", (unsigned long long)v);
-}
-
 static json_t *branches_to_json(const struct uc_volume *v)
 {
 	cleanup_json json_t *array = json_array();
@@ -161,8 +154,8 @@ static json_t *branches_to_json(const struct uc_volume *v)
 							   b->pool, "uuid", b->uuid, "size",
 							   (json_int_t)b->size, "format",
 							   format_str[b->format], "fileDev",
-							   u64_to_json(b->file_dev), "fileIno",
-							   u64_to_json(b->file_ino))) < 0)
+							   uc_json_id(b->file_dev), "fileIno",
+							   uc_json_id(b->file_ino))) < 0)
 			return NULL;
 	}
 	return take_ptr(&array);
@@ -257,21 +250,6 @@ static int get_int(const json_t *o, const char *key, int *ret_value, struct uc_e
 	return r;
 }
 
-/* As u64_to_json() writes it. */
-static int get_u64(const json_t *o, const char *key, uint64_t *ret_value, struct uc_err *err)
-{
-	const char *s;
-	int r;
-
-	if (!json_is_string(json_object_get(o, key)))
-		return uc_json_get_u64(o, key, true, INT64_MAX, ret_value, err);
-	r = uc_json_get_str(o, key, true, &s, err);
-	if (r == 0 && uc_str_parse_u64(s, UINT64_MAX, ret_value) < 0)
-		r = uc_fail_as(err, EINVAL, 0, "field `%s` is `%s`, not a number", key,
-			       UC_PRINTABLE(s));
-	return r;
-}
-
 /* A string that the volume owns; NULL where it may be absent and is. */
 static int get_owned(const json_t *o, const char *key, bool required, char **ret_value,
 		     struct uc_err *err)
@@ -313,9 +291,9 @@ static int branch_from_json(const json_t *o, struct uc_branch *b, struct uc_err 
 	if (r == 0)
 		r = get_enum(o, "format", format_str, UC_FORMAT_COUNT, &format, err);
 	if (r == 0)
-		r = get_u64(o, "fileDev", &b->file_dev, err);
+		r = uc_json_get_id(o, "fileDev", &b->file_dev, err);
 	if (r == 0)
-		r = get_u64(o, "fileIno", &b->file_ino, err);
+		r = uc_json_get_id(o, "fileIno", &b->file_ino, err);
 	b->format = (enum uc_format)format;
 	return r;
 }

@@ -104,6 +104,17 @@ static void every_byte_of_a_path_comes_back(void **state)
 	}
 }
 
+static void an_inode_of_any_number_comes_back(void **state)
+{
+	const ino_t was = two_branches[0].ino;
+
+	(void)state;
+	two_branches[0].ino = UINT64_MAX;
+	assert_int_equal(ufs_intent_store(home, &plain), 0);
+	assert_int_equal(load(4, NULL), 0);
+	two_branches[0].ino = was;
+}
+
 static void plain_names_are_readable(void **state)
 {
 	static const struct {
@@ -287,6 +298,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(every_byte_of_a_path_comes_back),
 		T(plain_names_are_readable),
+		T(an_inode_of_any_number_comes_back),
 		T(what_was_not_escaped_is_refused),
 		T(an_intent_comes_back),
 		T(a_branch_that_there_is_not_is_damage),
