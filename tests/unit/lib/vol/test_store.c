@@ -624,6 +624,17 @@ static void a_store_that_fails_leaves_the_old_state(void **state)
 
 /* ------------------------------------------------------------------- forgetting */
 
+/* Only root may clone a mount; nothing is mounted here. */
+int __wrap_uc_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd,
+			  struct uc_err *err);
+int __wrap_uc_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd,
+			  struct uc_err *err)
+{
+	assert_true(attr_set == 0 && attr_clr == 0);
+	*ret_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return *ret_fd < 0 ? uc_fail(err, errno, "clone a mount") : 0;
+}
+
 static void fill_v1(void)
 {
 	store_volume("v1", 1000);
@@ -644,6 +655,25 @@ static void a_forgotten_volume_is_gone_with_what_its_server_left(void **state)
 	assert_int_equal(lock.fd, -1);
 	assert_string_equal(listing("s/volumes"), "");
 	assert_int_equal(stored("v1"), -ENOENT);
+}
+
+static void what_a_server_serves_is_not_forgotten(void **state)
+{
+	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
+	struct uc_err err = { 0 };
+	int server;
+
+	(void)state;
+	fill_v1();
+	server = open("s/volumes/v1/merged", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(flock(server, LOCK_EX), 0);
+	lock_volume("v1", &lock);
+	assert_int_equal(uc_volume_forget(&store, &lock, "v1", &err), -EBUSY);
+	assert_non_null(strstr(err.msg, "another server"));
+	assert_int_equal(stored("v1"), 1000);
+	assert_true(file_exists("s/volumes/v1/ctl.sock"));
+	close(server);
+	assert_int_equal(uc_volume_forget(&store, &lock, "v1", NULL), 0);
 }
 
 static void a_volume_that_has_nothing_is_forgotten_too(void **state)
@@ -792,6 +822,7 @@ int main(void)
 		T(a_state_that_cannot_be_read_is_told_from_a_bad_one),
 		T(a_store_that_fails_leaves_the_old_state),
 		T(a_forgotten_volume_is_gone_with_what_its_server_left),
+		T(what_a_server_serves_is_not_forgotten),
 		T(a_volume_that_has_nothing_is_forgotten_too),
 		T(forgetting_goes_on_where_it_has_failed),
 		T(what_is_not_a_servers_keeps_the_directory),
