@@ -194,14 +194,15 @@ all: $(BINS)  ## build every program into build/bin/
 # Installs what is missing when root asks for more than the programs themselves;
 # otherwise prints the one command to run.
 AUTO_DEPS := $(filter deps demo test% conformance lint bench fmt,$(MAKECMDGOALS))
+# One at a time: apt-get does not wait for another one.
 define need
-@missing=; for p in $(1); do \
+@mkdir -p build; exec 9>build/.apt-lock; flock 9; missing=; for p in $(1); do \
   dpkg-query -W -f '$${db:Status-Status}' "$$p" 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
 if [ -n "$$missing" ]; then \
   if [ "$$(id -u)" = 0 ] && [ -n "$(AUTO_DEPS)" ]; then \
     echo "  APT     $$missing"; \
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      $$missing >build/apt.log 2>&1 || { cat build/apt.log; exit 1; }; \
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      $$missing; } >build/apt.log 2>&1 || { cat build/apt.log; exit 1; }; \
   else echo "missing packages; run: sudo apt-get install --no-install-recommends$$missing"; exit 1; fi; \
 fi
 endef
