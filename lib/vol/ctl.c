@@ -158,8 +158,6 @@ int uc_ctl_claim(int dir_fd, int *ret_fd, struct uc_err *err)
 	cleanup_fd int bare = -1, fd = -1;
 	int r;
 
-	if (faccessat(dir_fd, UC_CTL_MERGED, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return uc_fail(err, errno, "open `%s`", UC_CTL_MERGED);
 	r = uc_mount_clone(dir_fd, 0, 0, &bare, err);
 	if (r < 0)
 		return r;

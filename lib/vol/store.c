@@ -274,12 +274,12 @@ static int check_unserved(int dir_fd, struct uc_err *err)
 	uint64_t id;
 	int r;
 
-	r = uc_ctl_claim(dir_fd, &claim, err);
-	if (r < 0)
-		return r == -ENOENT ? 0 : r;
 	fd = openat(dir_fd, UC_CTL_MERGED, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		return uc_fail(err, errno, "open `%s`", UC_CTL_MERGED);
+		return errno == ENOENT ? 0 : uc_fail(err, errno, "open `%s`", UC_CTL_MERGED);
+	r = uc_ctl_claim(dir_fd, &claim, err);
+	if (r < 0)
+		return r;
 	r = uc_mount_id(fd, &id, &is_root);
 	if (r < 0)
 		return uc_fail(err, -r, "look at `%s`", UC_CTL_MERGED);
