@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -35,49 +36,94 @@ static int set_up(blkid_probe probe, int fd)
 	return 0;
 }
 
-/* libblkid takes a block that cannot be read for one without a signature. */
-static int check_readable(int fd)
-{
-	static const off_t probed[] = { 0, 64 * 1024, 1024 * 1024 };
-	char buf[4096];
+/*
+ * Where the signatures are that libblkid knows: on a device without any it reads nothing
+ * but the first 4 MiB and 512 bytes, and the last 1.6 MB.
+ */
+enum {
+	HEAD_BYTES = 5 << 20,
+	TAIL_BYTES = 2 << 20,
+	CHUNK_BYTES = 256 << 10,
+};
 
-	for (size_t i = 0; i < sizeof(probed) / sizeof(probed[0]); i++)
-		if (pread(fd, buf, sizeof(buf), probed[i]) < 0)
+static int read_range(int fd, off_t at, off_t end, char *buf)
+{
+	while (at < end) {
+		ssize_t n = pread(fd, buf, CHUNK_BYTES, at);
+
+		if (n < 0)
 			return -errno;
+		if (n == 0)
+			break;
+		at += n;
+	}
 	return 0;
 }
 
-int uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err)
+static int check_readable(int fd)
 {
-	cleanup_with(blkid_free_probep) blkid_probe probe = blkid_new_probe();
-	struct uc_blk_content content = { .kind = UC_BLK_BLANK };
+	cleanup_free char *buf = malloc(CHUNK_BYTES);
+	off_t size = lseek(fd, 0, SEEK_END);
 	int r;
 
+	if (!buf)
+		return -ENOMEM;
+	if (size < 0)
+		return -errno;
+	r = read_range(fd, 0, size < HEAD_BYTES ? size : HEAD_BYTES, buf);
+	if (r == 0)
+		r = read_range(fd, size < TAIL_BYTES ? 0 : size - TAIL_BYTES, size, buf);
+	return r;
+}
+
+static int probe_once(int fd, struct uc_blk_content *ret)
+{
+	cleanup_with(blkid_free_probep) blkid_probe probe = blkid_new_probe();
+	int r;
+
+	*ret = (struct uc_blk_content){ .kind = UC_BLK_BLANK };
 	if (!probe)
-		return uc_fail(err, ENOMEM, "probe a device");
+		return -ENOMEM;
 	r = set_up(probe, fd);
 	if (r < 0)
-		return uc_fail(err, -r, "probe a device");
+		return r;
 	errno = 0;
 	r = blkid_do_safeprobe(probe);
-	if (r == -2) {
-		content.kind = UC_BLK_AMBIVALENT;
+	/* For several signatures libblkid 2.41 gives -1 as for an error, but no errno. */
+	if (r == -2 || (r < 0 && !errno)) {
+		ret->kind = UC_BLK_AMBIVALENT;
 	} else if (r < 0) {
-		return uc_fail(err, errno ? errno : EIO, "probe a device");
+		return -errno;
 	} else if (r == 0) {
 		const char *type = value(probe, "TYPE"), *usage = value(probe, "USAGE");
 		bool table = *value(probe, "PTTYPE");
 
-		content.kind = strcmp(usage, "filesystem") == 0 && !table ? UC_BLK_FILESYSTEM
-									  : UC_BLK_OTHER;
-		snprintf(content.type, sizeof(content.type), "%s",
-			 *type ? type : value(probe, "PTTYPE"));
-		snprintf(content.uuid, sizeof(content.uuid), "%s", value(probe, "UUID"));
-	} else {
-		r = check_readable(fd);
-		if (r < 0)
-			return uc_fail(err, -r, "probe a device");
+		ret->kind = strcmp(usage, "filesystem") == 0 && !table ? UC_BLK_FILESYSTEM
+								       : UC_BLK_OTHER;
+		snprintf(ret->type, sizeof(ret->type), "%s", *type ? type : value(probe, "PTTYPE"));
+		snprintf(ret->uuid, sizeof(ret->uuid), "%s", value(probe, "UUID"));
 	}
+	return 0;
+}
+
+/*
+ * libblkid takes a block that cannot be read for one without a signature, here and there.
+ * So a device is only blank if it is so after all that matters could be read, and lies
+ * in the page cache.
+ */
+int uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err)
+{
+	struct uc_blk_content content;
+	int r;
+
+	r = probe_once(fd, &content);
+	if (r == 0 && content.kind == UC_BLK_BLANK) {
+		r = check_readable(fd);
+		if (r == 0)
+			r = probe_once(fd, &content);
+	}
+	if (r < 0)
+		return uc_fail(err, -r, "probe a device");
 	*ret_content = content;
 	return 0;
 }

@@ -16,15 +16,21 @@
 
 /*
  * libblkid's own reads: the program's read() comes before libc's for its libraries
- * too.  The n-th read of the device under test fails.
+ * too.  The n-th read of the device under test fails, or each one that touches a bad place.
  */
+enum { READS_MAX = 1000 };
 static int device = -1;
 static unsigned reads, fail_at;
+static off_t bad_place = -1, places[READS_MAX];
 static int failure = EIO;
 
-static bool fails(int fd)
+static bool fails(int fd, off_t at, size_t n)
 {
-	if (fd != device || ++reads != fail_at)
+	if (fd != device)
+		return false;
+	assert_true(reads < READS_MAX);
+	places[reads] = at;
+	if (++reads != fail_at && (bad_place < at || bad_place >= at + (off_t)n))
 		return false;
 	errno = failure;
 	return true;
@@ -33,21 +39,21 @@ static bool fails(int fd)
 ssize_t interposed_read(int fd, void *p, size_t n) __asm__("read");
 ssize_t interposed_read(int fd, void *p, size_t n)
 {
-	return fails(fd) ? -1 : syscall(SYS_read, fd, p, n);
+	return fails(fd, lseek(fd, 0, SEEK_CUR), n) ? -1 : syscall(SYS_read, fd, p, n);
 }
 
 ssize_t __real_pread64(int fd, void *p, size_t n, off_t at);
 ssize_t __wrap_pread64(int fd, void *p, size_t n, off_t at);
 ssize_t __wrap_pread64(int fd, void *p, size_t n, off_t at)
 {
-	return fails(fd) ? -1 : __real_pread64(fd, p, n, at);
+	return fails(fd, at, n) ? -1 : __real_pread64(fd, p, n, at);
 }
 
 ssize_t __real___pread64_chk(int fd, void *p, size_t n, off_t at, size_t size);
 ssize_t __wrap___pread64_chk(int fd, void *p, size_t n, off_t at, size_t size);
 ssize_t __wrap___pread64_chk(int fd, void *p, size_t n, off_t at, size_t size)
 {
-	return fails(fd) ? -1 : __real___pread64_chk(fd, p, n, at, size);
+	return fails(fd, at, n) ? -1 : __real___pread64_chk(fd, p, n, at, size);
 }
 
 /* A device that is held exclusively for some tries. */
@@ -168,6 +174,13 @@ static void put_lvm(const char *path)
 	    64);
 }
 
+/* That of a machine with pages of 8 KiB. */
+static void put_swap(const char *path)
+{
+	put(path, 8192 - 10, "SWAPSPACE2", 10);
+	put(path, 1024, "\x01\0\0\0\xff\x07\0\0", 8);
+}
+
 static int probe_file(const char *path, struct uc_blk_content *content, struct uc_err *err)
 {
 	int r;
@@ -185,6 +198,8 @@ static int disarm(void **state)
 {
 	(void)state;
 	fail_at = 0;
+	bad_place = -1;
+	failure = EIO;
 	busy_for = 0;
 	now = slept = 0;
 	return 0;
@@ -241,6 +256,7 @@ static void other_signatures_are_told_by_their_type(void **state)
 		{ put_partition_table, "dos" },
 		{ put_luks, "crypto_LUKS" },
 		{ put_lvm, "LVM2_member" },
+		{ put_swap, "swap" },
 	};
 
 	(void)state;
@@ -279,52 +295,54 @@ static void two_filesystems_are_ambivalent(void **state)
 	assert_string_equal(c.uuid, "");
 }
 
-static void a_read_error_anywhere_is_never_taken_for_blank(void **state)
+static void a_device_that_cannot_be_read_somewhere_is_never_taken_for_blank(void **state)
 {
 	static const int failures[] = { EIO, EPERM, ENODATA, ETIMEDOUT };
+	struct uc_blk_content clean = { .kind = UC_BLK_OTHER };
+	off_t place[READS_MAX];
+	unsigned n;
 
 	(void)state;
 	make_image("image", 64 << 20);
-	for (size_t i = 0; i < ARRAY_SIZE(failures); i++) {
-		unsigned n = 0;
+	assert_int_equal(probe_file("image", &clean, NULL), 0);
+	assert_int_equal(clean.kind, UC_BLK_BLANK);
+	assert_in_range(reads, 10, READS_MAX);
+	n = reads;
+	memcpy(place, places, sizeof(place));
+	for (unsigned i = 0; i < n * ARRAY_SIZE(failures); i++) {
+		struct uc_blk_content c = { .kind = UC_BLK_OTHER, .type = "untouched" };
+		struct uc_err err = { 0 };
 
-		failure = failures[i];
-		for (;;) {
-			struct uc_blk_content c = { .kind = UC_BLK_OTHER, .type = "untouched" };
-			struct uc_err err = { 0 };
-			int r;
-
-			fail_at = ++n;
-			r = probe_file("image", &c, &err);
-			if (reads < n) {
-				assert_int_equal(r, 0);
-				break;
-			}
-			if (r == 0 && c.kind == UC_BLK_BLANK)
-				fail_msg("read %u fails with %d, and the device is blank", n,
-					 failure);
-			assert_true(r < 0);
-			assert_string_equal(c.type, "untouched");
-			assert_non_null(strstr(err.msg, "probe a device"));
-		}
-		assert_true(n > 10);
+		bad_place = place[i % n];
+		failure = failures[i / n];
+		if (probe_file("image", &c, &err) == 0)
+			fail_msg("%lld cannot be read (%d), and the device is of kind %d",
+				 (long long)bad_place, failure, c.kind);
+		assert_string_equal(c.type, "untouched");
+		assert_non_null(strstr(err.msg, "probe a device"));
 	}
-	failure = EIO;
 }
 
-static void a_read_error_on_a_filesystem_never_makes_it_blank(void **state)
+static void a_passing_read_error_never_hides_a_signature(void **state)
 {
-	(void)state;
-	make_ext4("image");
-	for (unsigned n = 1;; n++) {
-		struct uc_blk_content c = { .kind = UC_BLK_OTHER };
-		int r;
+	static void (*const rows[])(const char *path) = {
+		make_ext4, put_partition_table, put_luks, put_lvm, put_swap,
+	};
 
-		fail_at = n;
-		r = probe_file("image", &c, NULL);
-		assert_false(r == 0 && c.kind == UC_BLK_BLANK);
-		if (reads < n)
-			break;
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		make_image("image", 16 << 20);
+		rows[i]("image");
+		fail_at = 0;
+		do {
+			struct uc_blk_content c = { .kind = UC_BLK_OTHER };
+
+			fail_at++;
+			if (probe_file("image", &c, NULL) == 0 && c.kind == UC_BLK_BLANK)
+				fail_msg("row %zu: read %u fails, and the device is blank", i,
+					 fail_at);
+		} while (reads >= fail_at);
+		assert_true(fail_at > 10);
 	}
 }
 
@@ -410,8 +428,8 @@ int main(void)
 		T(other_signatures_are_told_by_their_type),
 		T(a_filesystem_in_a_partition_table_is_not_taken_for_a_filesystem),
 		T(two_filesystems_are_ambivalent),
-		T(a_read_error_anywhere_is_never_taken_for_blank),
-		T(a_read_error_on_a_filesystem_never_makes_it_blank),
+		T(a_device_that_cannot_be_read_somewhere_is_never_taken_for_blank),
+		T(a_passing_read_error_never_hides_a_signature),
 		T(what_is_no_device_cannot_be_probed),
 		T(a_device_has_a_size_and_a_file_none),
 		T(a_free_device_is_not_waited_for),
