@@ -76,6 +76,16 @@ void csi_local_report_orphans(struct csi_backend *b);
 int csi_local_erase(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
 		    struct uc_volume *v, struct uc_err *err);
 
+/**
+ * csi_local_find_use() - Where a volume's filesystem is mounted, besides merged/
+ * @dir_fd:	The volume's directory (borrowed)
+ * @ret_place:	One such place (owned); NULL if there is none
+ *
+ * Return: 0, positive if there is such a place, or a negative errno
+ */
+int csi_local_find_use(struct csi_local *l, int dir_fd, const struct uc_volume *v, char **ret_place,
+		       struct uc_err *err);
+
 /** csi_local_info() - What a CO is told of a volume; 0 or -ENOMEM */
 int csi_local_info(const struct uc_volume *v, struct csi_volume_info *ret_info, struct uc_err *err);
 

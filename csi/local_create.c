@@ -25,30 +25,9 @@
 #include "lib/base/size.h"
 #include "lib/base/str.h"
 #include "lib/os/mkfs.h"
-#include "lib/os/mount.h"
-#include "lib/vol/ctl.h"
 #include "lib/vol/split.h"
 
 /* ------------------------------------------------------------------ use of a volume */
-
-/* A mount of the volume that is not the one at merged/. */
-struct use {
-	struct csi_local *local;
-	const struct uc_volume *volume;
-	const char *merged;
-	char *found; /* owned */
-};
-
-static int find_use(void *data, const struct uc_mount_info *info)
-{
-	struct use *use = data;
-
-	if (strcmp(info->target, use->merged) == 0 ||
-	    !csi_local_owns_mount(&use->local->base, use->volume, info))
-		return 0;
-	use->found = strdup(info->target);
-	return use->found ? 1 : -ENOMEM;
-}
 
 /*
  * A state that was lost and written anew says nothing of who uses the volume: what is there of
@@ -57,23 +36,18 @@ static int find_use(void *data, const struct uc_mount_info *info)
 static int check_unused(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
 			struct uc_volume *v, struct uc_err *err)
 {
-	struct use use = { .local = l, .volume = v };
-	cleanup_free char *merged = NULL, *found = NULL;
+	cleanup_free char *place = NULL;
 	int r;
 
 	if (!csi_local_has_leftovers(&l->base, v))
 		return 0;
-	if (asprintf(&merged, "%s/volumes/%s/" UC_CTL_MERGED, l->store->path, v->id) < 0)
-		return uc_fail(err, ENOMEM, "look for users of volume `%s`", v->id);
-	use.merged = merged;
-	r = uc_mount_each(find_use, &use, err);
-	found = use.found;
+	r = csi_local_find_use(l, lock->fd, v, &place, err);
 	if (r < 0)
 		return r;
-	if (found || !l->has_node)
+	if (r > 0 || !l->has_node)
 		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
 				"volume `%s` is in use%s%s, although its state does not say so",
-				v->id, found ? " at " : "", found ? UC_PRINTABLE(found) : "");
+				v->id, place ? " at " : "", place ? UC_PRINTABLE(place) : "");
 	return csi_as(err, csi_local_down(&l->base, op, lock, v, err), UC_GRPC_FAILED_PRECONDITION);
 }
 

@@ -103,6 +103,44 @@ bool csi_local_owns_mount(struct csi_backend *b, const struct uc_volume *v,
 	       strcmp(info->source, UC_LOOPDEV_PATH(&loop)) == 0;
 }
 
+struct use {
+	struct csi_backend *backend;
+	const struct uc_volume *volume;
+	const struct uc_mount_info *merged; /* NULL: it is not mounted */
+	char *place;                        /* owned */
+};
+
+/* Another driver's volume may have the same id: it is the superblock that tells, if it is known. */
+static int find_use(void *data, const struct uc_mount_info *info)
+{
+	struct use *use = data;
+	bool is_use = use->merged ? info->dev == use->merged->dev &&
+					    strcmp(info->target, use->merged->target) != 0
+				  : csi_local_owns_mount(use->backend, use->volume, info);
+
+	if (!is_use)
+		return 0;
+	use->place = strdup(info->target);
+	return use->place ? 1 : -ENOMEM;
+}
+
+int csi_local_find_use(struct csi_local *l, int dir_fd, const struct uc_volume *v, char **ret_place,
+		       struct uc_err *err)
+{
+	cleanup_mount_info struct uc_mount_info merged = { .id = 0 };
+	struct use use = { .backend = &l->base, .volume = v };
+	int r;
+
+	r = look_at_merged(dir_fd, &merged, err);
+	if (r < 0)
+		return r;
+	if (r > 0)
+		use.merged = &merged;
+	r = uc_mount_each(find_use, &use, err);
+	*ret_place = use.place;
+	return r;
+}
+
 static int fail_foreign(const struct uc_volume *v, const struct uc_mount_info *info,
 			struct uc_err *err)
 {
@@ -383,37 +421,18 @@ static int await_server(struct csi_local *l, const struct uc_volume *v, struct u
 	}
 }
 
-struct places {
-	dev_t dev;
-	unsigned n;
-};
-
-static int count_place(void *data, const struct uc_mount_info *info)
-{
-	struct places *p = data;
-
-	p->n += info->dev == p->dev;
-	return 0;
-}
-
 /* A server that does not answer, and that nobody needs any more. */
 static int kill_server(struct csi_local *l, const struct csi_op *op, int dir_fd,
 		       const struct uc_volume *v, struct uc_err *err)
 {
-	cleanup_mount_info struct uc_mount_info merged = { .id = 0 };
-	cleanup_free char *dir = NULL;
-	struct places p = { .n = 0 };
+	cleanup_free char *dir = NULL, *place = NULL;
 	int r;
 
-	r = look_at_merged(dir_fd, &merged, err);
-	if (r > 0) {
-		p.dev = merged.dev;
-		r = uc_mount_each(count_place, &p, err);
-	}
-	if (r == 0 && p.n > 1)
+	r = csi_local_find_use(l, dir_fd, v, &place, err);
+	if (r > 0)
 		return uc_fail_as(err, EBUSY, 0,
-				  "its server does not answer, and it is mounted at %u places",
-				  p.n);
+				  "its server does not answer, and it is mounted at `%s`",
+				  UC_PRINTABLE(place));
 	if (r == 0)
 		r = csi_step(op, err, "kill the volume server");
 	if (r == 0)

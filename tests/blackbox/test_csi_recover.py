@@ -8,7 +8,7 @@ import time
 import grpc
 import pytest
 
-from csi_util import MIB, SLOW, status_of
+from csi_util import MIB, SLOW, Driver, status_of
 
 CODE = grpc.StatusCode
 
@@ -121,8 +121,10 @@ def test_a_recovery_that_fails_leaves_nothing(driver, work):
 
 
 @pytest.mark.parametrize("branches", ["1", "2"], ids=["plain", "union"])
-def test_a_volume_that_pods_use_is_not_deleted_after_its_state_was_lost(driver, branches):
+def test_a_volume_that_pods_use_is_not_deleted_after_its_state_was_lost(driver, work, branches):
     volume_id, target = driver.bring_up("v", branches=branches)
+    other = Driver(work / "other").start()
+    other.bring_up("v", branches=branches)  # of the same id, but not ours
     (target / "f").write_text("precious")
     driver.kill()
     (driver.state / "volumes" / "v" / "state.json").unlink()
@@ -140,6 +142,8 @@ def test_a_volume_that_pods_use_is_not_deleted_after_its_state_was_lost(driver, 
     driver.unpublish("v")
     subprocess.run(["umount", str(driver.staging("v"))], check=True)
     driver.delete("v")
+    other.take_down("v")
+    other.stop()
 
 
 # -- a state that is damaged
