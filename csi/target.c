@@ -300,6 +300,9 @@ int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const st
 	r = check_empty(t, fd, err);
 	if (r == 0)
 		r = uc_mount_clone(source_fd, attr_set, attr_clr, &clone, err);
+	if (r == -ENOENT) /* unmounted in this very moment */
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not mounted",
+				v->id);
 	if (r == 0)
 		r = uc_mount_attach(clone, fd, err);
 	return r;

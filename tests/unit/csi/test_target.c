@@ -403,7 +403,12 @@ static void what_a_mount_would_hide_is_refused(void **state)
 
 static void a_mount_that_fails_leaves_no_mount_and_no_descriptor(void **state)
 {
+	struct uc_err err = { 0 };
+
 	(void)state;
+	fake_mounts.clone_result = -ENOENT;
+	assert_true(mount_at("k/pods/1", &err) < 0);
+	check_status(&err, UC_GRPC_FAILED_PRECONDITION, "volume `v1` is not mounted");
 	fake_mounts.clone_result = -EPERM;
 	assert_int_equal(mount_at("k/pods/1", NULL), -EPERM);
 	fake_mounts.clone_result = 0;
