@@ -96,8 +96,8 @@ struct csi_backend_ops {
 
 	/*
 	 * Has the volume's filesystem mounted at merged/.  @lock is held, @v is its state,
-	 * stage.phase is STAGING; may change and store the state.  To be called again after any
-	 * failure or crash.
+	 * stage.phase is STAGING, or STAGED if it was up; may change and store the state.  To be
+	 * called again after any failure or crash.
 	 */
 	int (*up)(struct csi_backend *b, const struct csi_op *op, struct uc_volume_lock *lock,
 		  struct uc_volume *v, struct uc_err *err);

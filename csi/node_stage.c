@@ -261,7 +261,11 @@ static int make(struct csi_node *n, const struct csi_op *op, struct uc_volume_lo
 	return r;
 }
 
-/* Positive: it is staged already, as it is asked for, and works. */
+/*
+ * Positive: it is staged already, as it is asked for, and works.  One whose server died is
+ * brought up on what is there, not anew: pods may still have its files open, and with them
+ * the kernel its branches.
+ */
 static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
 		     struct uc_volume *v, const struct csi_stage_request *q, struct uc_err *err)
 {
@@ -274,13 +278,13 @@ static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volu
 		return r;
 	r = n->backend->ops->check_up(n->backend, v, err);
 	if (r == -ENOTCONN) {
-		log_warn("volume `%s` was staged but is not there any more, it is staged again",
+		log_warn("volume `%s` was staged but is not there any more, it is brought up "
+			 "again",
 			 v->id);
-		return 0;
+		r = n->backend->ops->up(n->backend, op, lock, v, err);
 	}
-	if (r < 0) /* it may only be slow: nothing is taken away */
-		return r;
-	r = mount_stage(n, op, lock, v, err); /* somebody may have unmounted it */
+	if (r == 0) /* or it may only be slow: nothing is taken away */
+		r = mount_stage(n, op, lock, v, err);
 	return r < 0 ? r : 1;
 }
 

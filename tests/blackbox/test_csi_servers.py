@@ -46,6 +46,24 @@ def test_target_of_a_server_that_died_is_published_anew(up):
     driver.take_down("v")
 
 
+def test_server_that_died_is_replaced_while_a_pod_still_has_its_files_open(up):
+    """The kernel keeps the branches in use for as long as the dead union is mounted with open files."""
+    driver, pid, target = up
+    with open(target / "f", "w+b", buffering=0) as f:
+        f.write(b"first")
+        os.kill(pid, signal.SIGKILL)
+        await_end(pid)
+        driver.stage("v")
+        driver.publish("v")
+        assert (target / "f").read_bytes() == b"first"
+        (target / "g").write_bytes(b"new")
+    assert driver.unpublish("v") is None
+    driver.publish("v")
+    assert (target / "g").read_bytes() == b"new"
+    driver.take_down("v")
+    assert leftovers(driver) == []
+
+
 def test_hung_server_does_not_keep_a_volume(up):
     driver, pid, _ = up
     os.kill(pid, signal.SIGSTOP)
