@@ -85,6 +85,19 @@ int csi_node_lock(struct csi_node *n, const char *id, struct uc_volume_lock *loc
 		  struct uc_volume *v, struct uc_err *err);
 
 /**
+ * csi_node_ensure_up() - Have a volume that is staged work, also if its server has died, or
+ * somebody has unmounted the staging path
+ *
+ * It is brought up on what is there, not taken down before: pods may still have its files open,
+ * and with them the kernel its branches.  Its targets show the dead server until they are
+ * published again.
+ *
+ * Return: 0 or a negative errno
+ */
+int csi_node_ensure_up(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
+		       struct uc_volume *v, struct uc_err *err);
+
+/**
  * csi_node_open_merged() - The volume's mount at merged/, and nothing else
  *
  * The descriptor is looked at, not the name: what is cloned from it is the volume, though somebody

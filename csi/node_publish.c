@@ -35,8 +35,8 @@ static bool is_read_only(const struct uc_volume *v, const struct csi_publish_req
 	return read_only;
 }
 
-static int check_staged(struct csi_node *n, const struct uc_volume *v,
-			const struct csi_publish_request *q, struct uc_err *err)
+static int check_staged(const struct uc_volume *v, const struct csi_publish_request *q,
+			struct uc_err *err)
 {
 	if (v->stage.phase != UC_STAGE_STAGED)
 		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not staged",
@@ -45,7 +45,7 @@ static int check_staged(struct csi_node *n, const struct uc_volume *v,
 		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
 				"volume `%s` is staged at `%s`, not at staging_target_path `%s`",
 				v->id, UC_PRINTABLE(v->stage.path), UC_PRINTABLE(q->staging_path));
-	return n->backend->ops->check_up(n->backend, v, err);
+	return 0;
 }
 
 /* Whether a further target may be added. */
@@ -176,7 +176,9 @@ int csi_node_publish(struct csi_node *n, const struct csi_op *op,
 	if (r < 0)
 		return r;
 	csi_node_forget_boot(n, &v);
-	r = check_staged(n, &v, q, err);
+	r = check_staged(&v, q, err);
+	if (r == 0) /* kubelet does not stage again what others on the node use already */
+		r = csi_node_ensure_up(n, op, &lock, &v, err);
 	if (r == 0) /* what cannot be reached is not recorded either */
 		r = csi_target_open(&n->roots, "target_path", q->target, &t, err);
 	if (r < 0)

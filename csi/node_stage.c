@@ -184,8 +184,9 @@ static int fill(const struct csi_node *n, const struct csi_stage_request *q, str
 	return !s->path || !s->boot_id || (*q->capability->group && !s->group) ? -ENOMEM : 0;
 }
 
+/* @group: to be applied before; NULL: it has been */
 static int mount_stage(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
-		       const struct uc_volume *v, struct uc_err *err)
+		       const struct uc_volume *v, const char *group, struct uc_err *err)
 {
 	cleanup_target struct csi_target t = CSI_TARGET_INIT;
 	cleanup_fd int merged = -1;
@@ -197,7 +198,7 @@ static int mount_stage(struct csi_node *n, const struct csi_op *op, struct uc_vo
 		return merged;
 	r = csi_node_attrs(v->stage.mount_flags, &set, &clr, err);
 	if (r == 0 && !(set & UC_MOUNT_RDONLY))
-		r = csi_node_apply_group(op, merged, v->stage.group, err);
+		r = csi_node_apply_group(op, merged, group, err);
 	if (r < 0)
 		return r;
 	r = csi_target_open(&n->roots, "staging_target_path", v->stage.path, &t, err);
@@ -249,7 +250,7 @@ static int make(struct csi_node *n, const struct csi_op *op, struct uc_volume_lo
 		return r;
 	r = n->backend->ops->up(n->backend, op, lock, v, err);
 	if (r == 0)
-		r = mount_stage(n, op, lock, v, err);
+		r = mount_stage(n, op, lock, v, v->stage.group, err);
 	if (r == 0) {
 		v->stage.phase = UC_STAGE_STAGED;
 		r = csi_store(lock, v, err);
@@ -261,11 +262,23 @@ static int make(struct csi_node *n, const struct csi_op *op, struct uc_volume_lo
 	return r;
 }
 
-/*
- * Positive: it is staged already, as it is asked for, and works.  One whose server died is
- * brought up on what is there, not anew: pods may still have its files open, and with them
- * the kernel its branches.
- */
+int csi_node_ensure_up(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
+		       struct uc_volume *v, struct uc_err *err)
+{
+	int r = n->backend->ops->check_up(n->backend, v, err);
+
+	if (r == -ENOTCONN) {
+		log_warn("volume `%s` was staged but is not there any more, it is brought up "
+			 "again",
+			 v->id);
+		r = n->backend->ops->up(n->backend, op, lock, v, err);
+	}
+	if (r < 0) /* if it may only be slow nothing is taken away */
+		return r;
+	return mount_stage(n, op, lock, v, NULL, err); /* somebody may have unmounted it */
+}
+
+/* Positive: it is staged already, as it is asked for, and works. */
 static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volume_lock *lock,
 		     struct uc_volume *v, const struct csi_stage_request *q, struct uc_err *err)
 {
@@ -276,15 +289,7 @@ static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volu
 	r = check_same(v, q, err);
 	if (r < 0)
 		return r;
-	r = n->backend->ops->check_up(n->backend, v, err);
-	if (r == -ENOTCONN) {
-		log_warn("volume `%s` was staged but is not there any more, it is brought up "
-			 "again",
-			 v->id);
-		r = n->backend->ops->up(n->backend, op, lock, v, err);
-	}
-	if (r == 0) /* or it may only be slow: nothing is taken away */
-		r = mount_stage(n, op, lock, v, err);
+	r = csi_node_ensure_up(n, op, lock, v, err);
 	return r < 0 ? r : 1;
 }
 

@@ -64,6 +64,20 @@ def test_server_that_died_is_replaced_while_a_pod_still_has_its_files_open(up):
     assert leftovers(driver) == []
 
 
+def test_server_that_died_is_replaced_by_a_publish(up):
+    """For a pod that comes while others use the volume kubelet only publishes."""
+    driver, pid, target = up
+    (target / "f").write_text("data")
+    os.kill(pid, signal.SIGKILL)
+    await_end(pid)
+    second = driver.publish("v", "t2")
+    for path in (second, driver.staging("v"), driver.publish("v")):
+        assert (path / "f").read_text() == "data"
+    assert len(servers(driver.work)) == 1
+    driver.unpublish("v", "t2")
+    driver.take_down("v")
+
+
 def test_hung_server_does_not_keep_a_volume(up):
     driver, pid, _ = up
     os.kill(pid, signal.SIGSTOP)

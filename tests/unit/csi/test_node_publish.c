@@ -177,15 +177,37 @@ static void what_is_not_staged_is_not_published(void **state)
 	assert_true(csi_node_publish(&node, &node_op, &elsewhere, &err) < 0);
 	assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
 	assert_non_null(strstr(err.msg, "k/pod2/stage`"));
-	fake.dead = true;
-	assert_true(publish(&err) < 0);
-	assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
-	fake.dead = false;
 	assert_true(publish_at("k/pod3/mount", false, &err) < 0); /* kubelet makes the parent */
 	assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
 	assert_true(publish_at("outside", false, &err) < 0);
 	assert_int_equal(err.status, UC_GRPC_INVALID_ARGUMENT);
 	check_not_published();
+}
+
+static void a_volume_that_does_not_work_is_brought_up_again(void **state)
+{
+	unsigned n;
+
+	(void)state;
+	assert_int_equal(stage(NULL), 0);
+	for (n = 1; n < 100; n++) {
+		struct uc_err err = { 0 };
+		int r;
+
+		fake.dead = true;
+		fail_step(n, true);
+		r = publish(&err);
+		fail_nothing();
+		must(publish(&err), &err);
+		check_staged(1);
+		assert_non_null(fake_mount_at("k/pod1/mount"));
+		assert_int_equal(unpublish(&err), 0);
+		if (r == 0)
+			break;
+	}
+	assert_in_range(n, 8, 40);
+	assert_int_equal(fake.downs, 0);
+	assert_int_equal(fake.ups, n + 1);
 }
 
 static void a_publish_that_differs_is_refused(void **state)
@@ -525,6 +547,7 @@ int main(void)
 		T(a_volume_is_published_and_unpublished),
 		T(several_targets_have_the_volume_each_by_itself),
 		T(what_is_not_staged_is_not_published),
+		T(a_volume_that_does_not_work_is_brought_up_again),
 		T(a_publish_that_differs_is_refused),
 		T(a_single_writer_has_one_target),
 		T(who_only_reads_gets_a_read_only_mount),
