@@ -179,9 +179,10 @@ union-fs_SRCS := \
 # Debian's packages: to build and run; to test; to lint; to measure.
 DEPS_build := e2fsprogs gcc libblkid-dev libc6-dev libjansson-dev libmount-dev libnghttp2-dev \
 	libprotobuf-c-dev make pkg-config protobuf-c-compiler protobuf-compiler
-DEPS_test  := acl attr btrfs-progs fio git libcmocka-dev procps python3 python3-grpcio python3-jsonschema \
-	python3-protobuf python3-pytest python3-pytest-xdist rsync sqlite3 util-linux xfsprogs
-DEPS_lint  := clang clang-format clang-tidy cppcheck shellcheck systemd
+DEPS_test  := acl attr btrfs-progs fio git iproute2 libcmocka-dev man-db procps python3 python3-grpcio \
+	python3-jsonschema python3-protobuf python3-pytest python3-pytest-xdist rsync sqlite3 systemd util-linux \
+	xfsprogs
+DEPS_lint  := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_bench := fio mergerfs
 
 # --------------------------------------------------------- 4 how we build

@@ -239,7 +239,7 @@ class Pod:
         return pathlib.Path(f"/proc/{self.init()}/{name}").read_bytes()
 
     def enter(self, command):
-        return run("nsenter", "-t", self.init(), "-p", "-m", "sh", "-c", command, check=False).stdout
+        return run("nsenter", "-t", self.init(), "-p", "-m", "-r", "sh", "-c", command, check=False).stdout
 
     def close(self):
         if not self.had_volume and os.path.isdir("/volume"):
