@@ -278,11 +278,11 @@ TEST_PKGS := cmocka $(csi_PKGS) $(union-fs_PKGS)
 $(UNIT_SRCS:%.c=$(B)/%.o): | build/.deps-test
 .SECONDARY: $(UNIT_SRCS:%.c=$(B)/%.o)
 
-# A __wrap_foo() in a test *is* the request to wrap foo().
+# A __wrap_foo() in a test, or in a header that it includes, *is* the request to wrap foo().
 $(UNIT_BINS): $(B)/%: $(B)/%.o $(LIB_A) $(foreach p,$(PROGRAMS),$($(p)_A))
 	$(call say,LD,$@)
 	$(Q)$(CC) $(UC_CFLAGS) $(UC_LDFLAGS) -o $@ $< \
-	  $$(grep -oE '\b__wrap_[A-Za-z0-9_]+' $*.c | sort -u | sed 's/__wrap_/-Wl,--wrap=/') \
+	  $$(nm $< | sed -n 's/.* T __wrap_/-Wl,--wrap=/p') \
 	  -Wl,--start-group $(foreach p,$(PROGRAMS),$($(p)_A)) $(LIB_A) -Wl,--end-group \
 	  $$($(PKG_CONFIG) --libs $(TEST_PKGS)) -lpthread
 
