@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * A call without a server: what a handler sees of lib/rpc.  Each function stands in
- * for the one of lib/rpc/server.h; a test has the __wrap_ functions call them.
+ * A call without a server: what a handler sees of lib/rpc/server.h, as a test has filled it in.
+ * fake_call_init() makes it; what the handler did is in it.
  */
 
 #include "tests/lib/unit.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,20 @@ static inline void fake_call_done(struct uc_call *call)
 	call->n_memory = 0;
 }
 
-static inline void *fake_call_alloc(struct uc_call *call, size_t n)
+void *__wrap_uc_call_data(const struct uc_call *call);
+void *__wrap_uc_call_data(const struct uc_call *call)
+{
+	return call->data;
+}
+
+const char *__wrap_uc_call_method(const struct uc_call *call);
+const char *__wrap_uc_call_method(const struct uc_call *call)
+{
+	return call->method;
+}
+
+void *__wrap_uc_call_alloc(struct uc_call *call, size_t n);
+void *__wrap_uc_call_alloc(struct uc_call *call, size_t n)
 {
 	if (!call->memory_left)
 		return NULL;
@@ -53,23 +67,34 @@ static inline void *fake_call_alloc(struct uc_call *call, size_t n)
 	return call->memory[call->n_memory++] = calloc(1, n ? n : 1);
 }
 
-static inline char *fake_call_strdup(struct uc_call *call, const char *s)
+char *__wrap_uc_call_strdup(struct uc_call *call, const char *s);
+char *__wrap_uc_call_strdup(struct uc_call *call, const char *s)
 {
-	char *copy = fake_call_alloc(call, strlen(s) + 1);
+	char *copy = __wrap_uc_call_alloc(call, strlen(s) + 1);
 
 	return copy ? strcpy(copy, s) : NULL;
 }
 
-static inline int fake_call_fail(struct uc_call *call, int status, const char *fmt, va_list ap)
+int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...);
+int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...)
 {
+	va_list ap;
+
 	assert_int_not_equal(status, UC_GRPC_OK);
 	call->status = status;
+	va_start(ap, fmt);
 	vsnprintf(call->message, sizeof(call->message), fmt, ap);
+	va_end(ap);
 	return -1;
 }
 
-static inline int fake_call_step(struct uc_call *call, const char *fmt, va_list ap)
+int __wrap_uc_call_step(struct uc_call *call, const char *fmt, ...);
+int __wrap_uc_call_step(struct uc_call *call, const char *fmt, ...)
 {
+	va_list ap;
+
+	va_start(ap, fmt);
 	vsnprintf(call->last_step, sizeof(call->last_step), fmt, ap);
+	va_end(ap);
 	return ++call->steps == call->cancel_at ? -ECANCELED : 0;
 }

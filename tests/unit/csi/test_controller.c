@@ -13,42 +13,6 @@
 
 #define MODE(m) CSI__V1__VOLUME_CAPABILITY__ACCESS_MODE__MODE__##m
 
-void *__wrap_uc_call_data(const struct uc_call *call);
-void *__wrap_uc_call_data(const struct uc_call *call)
-{
-	return call->data;
-}
-
-const char *__wrap_uc_call_method(const struct uc_call *call);
-const char *__wrap_uc_call_method(const struct uc_call *call)
-{
-	return call->method;
-}
-
-void *__wrap_uc_call_alloc(struct uc_call *call, size_t n);
-void *__wrap_uc_call_alloc(struct uc_call *call, size_t n)
-{
-	return fake_call_alloc(call, n);
-}
-
-char *__wrap_uc_call_strdup(struct uc_call *call, const char *s);
-char *__wrap_uc_call_strdup(struct uc_call *call, const char *s)
-{
-	return fake_call_strdup(call, s);
-}
-
-int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...);
-int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = fake_call_fail(call, status, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
 /* -------------------------------------------------------------- a fake backend */
 
 static struct {

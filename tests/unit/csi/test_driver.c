@@ -8,24 +8,6 @@
 #include "csi/status.h"
 #include "lib/base/log.h"
 
-int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...);
-int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = fake_call_fail(call, status, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
-const char *__wrap_uc_call_method(const struct uc_call *call);
-const char *__wrap_uc_call_method(const struct uc_call *call)
-{
-	return call->method;
-}
-
 static enum uc_log_level logged;
 static unsigned n_logged;
 static char log_text[2048];

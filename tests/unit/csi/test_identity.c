@@ -12,36 +12,6 @@
 #include "lib/base/version.h"
 #include "pluginregistration.pb-c.h"
 
-void *__wrap_uc_call_data(const struct uc_call *call);
-void *__wrap_uc_call_data(const struct uc_call *call)
-{
-	return call->data;
-}
-
-void *__wrap_uc_call_alloc(struct uc_call *call, size_t n);
-void *__wrap_uc_call_alloc(struct uc_call *call, size_t n)
-{
-	return fake_call_alloc(call, n);
-}
-
-char *__wrap_uc_call_strdup(struct uc_call *call, const char *s);
-char *__wrap_uc_call_strdup(struct uc_call *call, const char *s)
-{
-	return fake_call_strdup(call, s);
-}
-
-int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...);
-int __wrap_uc_call_fail(struct uc_call *call, int status, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = fake_call_fail(call, status, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
 static int listen_result;
 static char listen_path[256];
 static const struct uc_rpc_service *listened; /* the registration's service */

@@ -87,24 +87,6 @@ int __wrap_uc_statfs_bounded(int fd, uint64_t timeout_ms, struct uc_statfs *ret,
 
 static struct uc_call call;
 
-const char *__wrap_uc_call_method(const struct uc_call *c);
-const char *__wrap_uc_call_method(const struct uc_call *c)
-{
-	return c->method;
-}
-
-int __wrap_uc_call_step(struct uc_call *c, const char *fmt, ...);
-int __wrap_uc_call_step(struct uc_call *c, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = fake_call_step(c, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
 static int loop_result; /* of looking for a branch's device */
 
 int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,

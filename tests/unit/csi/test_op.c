@@ -9,24 +9,6 @@
 #include "lib/base/log.h"
 #include "lib/vol/store.h"
 
-int __wrap_uc_call_step(struct uc_call *call, const char *fmt, ...);
-int __wrap_uc_call_step(struct uc_call *call, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = fake_call_step(call, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
-const char *__wrap_uc_call_method(const struct uc_call *call);
-const char *__wrap_uc_call_method(const struct uc_call *call)
-{
-	return call->method;
-}
-
 static int beat_result;
 static unsigned beats;
 
