@@ -98,3 +98,27 @@ int __wrap_uc_call_step(struct uc_call *call, const char *fmt, ...)
 	va_end(ap);
 	return ++call->steps == call->cancel_at ? -ECANCELED : 0;
 }
+
+static inline const struct uc_rpc_method *find_method(const struct uc_rpc_method *methods, size_t n,
+						      const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(methods[i].name, name) == 0)
+			return &methods[i];
+	fail_msg("there is no %s", name);
+	return NULL;
+}
+
+/* Runs a handler, with so many allocations that succeed; its status. */
+static inline int fake_call_run(struct uc_call *call, const struct uc_rpc_method *method,
+				void *data, size_t memory_left, const void *req, void *resp)
+{
+	int r;
+
+	fake_call_done(call);
+	fake_call_init(call, data, method->name);
+	call->memory_left = memory_left;
+	r = method->fn(call, req, resp);
+	assert_int_equal(r < 0, call->status != UC_GRPC_OK);
+	return call->status;
+}

@@ -4,34 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/lib/request.h"
+
 #include "csi/capability.h"
 #include "lib/base/macros.h"
 #include "lib/base/str.h"
 #include "lib/rpc/status.h"
 
-#define MODE(m) CSI__V1__VOLUME_CAPABILITY__ACCESS_MODE__MODE__##m
-
-static Csi__V1__VolumeCapability capability;
-static Csi__V1__VolumeCapability__MountVolume mount_volume;
-static Csi__V1__VolumeCapability__AccessMode access_mode;
-
-/* A capability that is fine, for each test to spoil. */
 static int set_up(void **state)
 {
 	(void)state;
-	csi__v1__volume_capability__init(&capability);
-	csi__v1__volume_capability__mount_volume__init(&mount_volume);
-	csi__v1__volume_capability__access_mode__init(&access_mode);
-	access_mode.mode = MODE(SINGLE_NODE_WRITER);
-	capability.access_type_case = CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_MOUNT;
-	capability.mount = &mount_volume;
-	capability.access_mode = &access_mode;
+	capability_init();
 	return 0;
-}
-
-static char *text(const char *s)
-{
-	return (char *)(uintptr_t)s;
 }
 
 static void check_refused(const char *reason)

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "tests/lib/call.h"
+#include "tests/lib/request.h"
 
 #include "csi/driver.h"
 #include "csi/status.h"
@@ -10,8 +11,6 @@
 #include "lib/base/macros.h"
 #include "lib/base/size.h"
 #include "lib/base/str.h"
-
-#define MODE(m) CSI__V1__VOLUME_CAPABILITY__ACCESS_MODE__MODE__##m
 
 /* -------------------------------------------------------------- a fake backend */
 
@@ -68,13 +67,13 @@ static int remove_volume(struct csi_backend *backend, const struct csi_op *op, c
 }
 
 static int attach(struct csi_backend *backend, const struct csi_op *op, const char *id,
-		  const char *node_id, int access_mode, bool read_only, struct uc_err *err)
+		  const char *node_id, int mode, bool read_only, struct uc_err *err)
 {
 	(void)backend;
 	(void)op;
 	snprintf(b.id, sizeof(b.id), "%s", id);
 	snprintf(b.node_id, sizeof(b.node_id), "%s", node_id);
-	b.access_mode = access_mode;
+	b.access_mode = mode;
 	b.read_only = read_only;
 	return answer(err);
 }
@@ -156,35 +155,15 @@ static size_t memory_left;
 
 static const struct uc_rpc_method *method(const char *name)
 {
-	for (size_t i = 0; i < csi_n_controller_methods; i++)
-		if (strcmp(csi_controller_methods[i].name, name) == 0)
-			return &csi_controller_methods[i];
-	fail_msg("there is no %s", name);
-	return NULL;
+	return find_method(csi_controller_methods, csi_n_controller_methods, name);
 }
 
-/* Runs a handler; its status. */
 static int run(const char *name, const void *req, void *resp)
 {
-	int r;
-
-	fake_call_done(&call);
-	fake_call_init(&call, &driver, name);
-	call.memory_left = memory_left;
-	r = method(name)->fn(&call, req, resp);
-	assert_int_equal(r < 0, call.status != UC_GRPC_OK);
-	return call.status;
+	return fake_call_run(&call, method(name), &driver, memory_left, req, resp);
 }
 
-static Csi__V1__VolumeCapability capability;
-static Csi__V1__VolumeCapability__MountVolume mount_volume;
-static Csi__V1__VolumeCapability__AccessMode access_mode;
 static Csi__V1__VolumeCapability *capabilities[2] = { &capability, &capability };
-
-static char *text(const char *s)
-{
-	return (char *)(uintptr_t)s;
-}
 
 static int set_up(void **state)
 {
@@ -192,13 +171,7 @@ static int set_up(void **state)
 	uc_log_init(UC_LOG_ERR, UC_LOG_TEXT);
 	memset(&b, 0, sizeof(b));
 	memory_left = SIZE_MAX;
-	csi__v1__volume_capability__init(&capability);
-	csi__v1__volume_capability__mount_volume__init(&mount_volume);
-	csi__v1__volume_capability__access_mode__init(&access_mode);
-	access_mode.mode = MODE(SINGLE_NODE_WRITER);
-	capability.access_type_case = CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_MOUNT;
-	capability.mount = &mount_volume;
-	capability.access_mode = &access_mode;
+	capability_init();
 	return 0;
 }
 

@@ -46,21 +46,10 @@ static struct csi_driver driver = {
 static struct uc_call call;
 static size_t memory_left = SIZE_MAX;
 
-static int run(const struct uc_rpc_method *table, size_t n, void *data, const char *name,
+static int run(const struct uc_rpc_method *methods, size_t n, void *data, const char *name,
 	       const void *req, void *resp)
 {
-	fake_call_done(&call);
-	fake_call_init(&call, data, name);
-	call.memory_left = memory_left;
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(table[i].name, name) == 0) {
-			int r = table[i].fn(&call, req, resp);
-
-			assert_int_equal(r < 0, call.status != UC_GRPC_OK);
-			return call.status;
-		}
-	fail_msg("there is no %s", name);
-	return -1;
+	return fake_call_run(&call, find_method(methods, n, name), data, memory_left, req, resp);
 }
 
 static int ask(const char *name, void *resp)

@@ -3,13 +3,12 @@
 #include <errno.h>
 
 #include "tests/lib/call.h"
+#include "tests/lib/request.h"
 
 #include "csi/driver.h"
 #include "csi/status.h"
 #include "lib/base/log.h"
 #include "lib/base/macros.h"
-
-#define MODE(m) CSI__V1__VOLUME_CAPABILITY__ACCESS_MODE__MODE__##m
 
 /* ------------------------------------------------- the node's half: what it was asked */
 
@@ -139,32 +138,12 @@ static size_t memory_left;
 
 static const struct uc_rpc_method *method(const char *name)
 {
-	for (size_t i = 0; i < csi_n_node_methods; i++)
-		if (strcmp(csi_node_methods[i].name, name) == 0)
-			return &csi_node_methods[i];
-	fail_msg("there is no %s", name);
-	return NULL;
+	return find_method(csi_node_methods, csi_n_node_methods, name);
 }
 
 static int run(const char *name, const void *req, void *resp)
 {
-	int r;
-
-	fake_call_done(&call);
-	fake_call_init(&call, &driver, name);
-	call.memory_left = memory_left;
-	r = method(name)->fn(&call, req, resp);
-	assert_int_equal(r < 0, call.status != UC_GRPC_OK);
-	return call.status;
-}
-
-static Csi__V1__VolumeCapability capability;
-static Csi__V1__VolumeCapability__MountVolume mount_volume;
-static Csi__V1__VolumeCapability__AccessMode access_mode;
-
-static char *text(const char *s)
-{
-	return (char *)(uintptr_t)s;
+	return fake_call_run(&call, method(name), &driver, memory_left, req, resp);
 }
 
 static int set_up(void **state)
@@ -173,13 +152,7 @@ static int set_up(void **state)
 	uc_log_init(UC_LOG_ERR, UC_LOG_TEXT);
 	memset(&n, 0, sizeof(n));
 	memory_left = SIZE_MAX;
-	csi__v1__volume_capability__init(&capability);
-	csi__v1__volume_capability__mount_volume__init(&mount_volume);
-	csi__v1__volume_capability__access_mode__init(&access_mode);
-	access_mode.mode = MODE(SINGLE_NODE_WRITER);
-	capability.access_type_case = CSI__V1__VOLUME_CAPABILITY__ACCESS_TYPE_MOUNT;
-	capability.mount = &mount_volume;
-	capability.access_mode = &access_mode;
+	capability_init();
 	return 0;
 }
 
