@@ -9,7 +9,8 @@
 
 #include "tests/lib/files.h"
 #include "tests/lib/mounts.h"
-#include "tests/lib/steps.h"
+#include "tests/lib/steps_dirs.h"
+#include "tests/lib/steps_sync.h"
 #include "tests/lib/unit.h"
 #include "tests/lib/volume.h"
 

@@ -2,36 +2,14 @@
 #include "tests/lib/unit.h"
 
 #include "tests/lib/local.h"
-#include "tests/lib/steps.h"
+#include "tests/lib/steps_sync.h"
+#include "tests/lib/steps_write.h"
 
 #include "csi/status.h"
 #include "lib/base/macros.h"
 #include "lib/base/size.h"
 #include "lib/os/mkfs.h"
 #include "lib/os/statfs.h"
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-ssize_t __real_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n)
-{
-	if (fd == STDERR_FILENO)
-		return (ssize_t)n; /* the log */
-	return fails() ? -1 : __real_write(fd, p, n);
-}
-
-int __real_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b)
-{
-	return fails() ? -1 : __real_renameat(from, a, to, b);
-}
 
 static uint64_t available;
 static int statfs_result;

@@ -2,7 +2,7 @@
 #include "tests/lib/unit.h"
 
 #include "tests/lib/local.h"
-#include "tests/lib/steps.h"
+#include "tests/lib/steps_sync.h"
 
 #include "csi/status.h"
 #include "lib/base/macros.h"
@@ -10,20 +10,6 @@
 #include "lib/os/mkfs.h"
 
 /* ------------------------------------------------------------- what changes disks */
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-int __real_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b)
-{
-	return fails() ? -1 : __real_renameat(from, a, to, b);
-}
 
 static unsigned reserved; /* calls of fallocate() */
 

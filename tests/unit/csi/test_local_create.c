@@ -3,7 +3,9 @@
 
 #include "tests/lib/call.h"
 #include "tests/lib/local.h"
-#include "tests/lib/steps.h"
+#include "tests/lib/steps_dirs.h"
+#include "tests/lib/steps_sync.h"
+#include "tests/lib/steps_write.h"
 
 #include "csi/status.h"
 #include "lib/base/macros.h"
@@ -11,43 +13,6 @@
 #include "lib/os/statfs.h"
 
 /* ------------------------------------------------------------ what changes disks */
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-ssize_t __real_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n)
-{
-	if (fd == STDERR_FILENO)
-		return (ssize_t)n; /* the log */
-	return fails() ? -1 : __real_write(fd, p, n);
-}
-
-int __real_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b)
-{
-	return fails() ? -1 : __real_renameat(from, a, to, b);
-}
-
-int __real_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags)
-{
-	return fails() ? -1 : __real_unlinkat(dirfd, name, flags);
-}
-
-int __real_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode)
-{
-	return fails() ? -1 : __real_mkdirat(dirfd, name, mode);
-}
 
 static int fallocate_errno; /* of a filesystem that cannot */
 

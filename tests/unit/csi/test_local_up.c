@@ -3,7 +3,8 @@
 
 #include "tests/lib/local.h"
 #include "tests/lib/mounts.h"
-#include "tests/lib/steps.h"
+#include "tests/lib/steps_dirs.h"
+#include "tests/lib/steps_sync.h"
 
 #include <signal.h>
 #include <sys/mount.h>
@@ -16,36 +17,6 @@
 #include "lib/os/proc.h"
 #include "lib/vol/ctl.h"
 #include "lib/vol/spec.h"
-
-/* ------------------------------------------------------------------------- the disk */
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-int __real_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b)
-{
-	return fails() ? -1 : __real_renameat(from, a, to, b);
-}
-
-int __real_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags)
-{
-	return fails() ? -1 : __real_unlinkat(dirfd, name, flags);
-}
-
-int __real_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode)
-{
-	return fails() ? -1 : __real_mkdirat(dirfd, name, mode);
-}
 
 /* ------------------------------------------------------------------------ the clock */
 

@@ -6,34 +6,6 @@
 
 /* ------------------------------------------------------------------ what changes anything */
 
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-int __real_renameat(int from, const char *name, int to, const char *new_name);
-int __wrap_renameat(int from, const char *name, int to, const char *new_name);
-int __wrap_renameat(int from, const char *name, int to, const char *new_name)
-{
-	return fails() ? -1 : __real_renameat(from, name, to, new_name);
-}
-
-int __real_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode)
-{
-	return fails() ? -1 : __real_mkdirat(dirfd, name, mode);
-}
-
-int __real_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags)
-{
-	return fails() ? -1 : __real_unlinkat(dirfd, name, flags);
-}
-
 int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
 int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
 {

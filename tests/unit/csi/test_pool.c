@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/files.h"
+#include "tests/lib/steps_sync.h"
+#include "tests/lib/steps_write.h"
 #include "tests/lib/unit.h"
 
 #include "csi/pool.h"
@@ -8,40 +10,6 @@
 #include "lib/base/str.h"
 #include "lib/os/statfs.h"
 #include "lib/rpc/status.h"
-
-/* What changes the disk: the n-th call fails. */
-static unsigned steps, fail_at;
-
-static bool fails(void)
-{
-	if (++steps != fail_at)
-		return false;
-	errno = EIO;
-	return true;
-}
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-ssize_t __real_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n)
-{
-	if (fd == STDERR_FILENO)
-		return (ssize_t)n; /* the log */
-	return fails() ? -1 : __real_write(fd, p, n);
-}
-
-int __real_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b)
-{
-	return fails() ? -1 : __real_renameat(from, a, to, b);
-}
 
 static int statfs_result;
 
@@ -66,7 +34,7 @@ static int set_up(void **state)
 {
 	(void)state;
 	assert_non_null(getcwd(cwd, sizeof(cwd)));
-	fail_at = 0;
+	fail_nothing();
 	statfs_result = 0;
 	remove_tree("s");
 	fresh_dir("p0");
@@ -80,7 +48,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
-	fail_at = 0;
+	fail_nothing();
 	assert_int_equal(open_fds(), fds_before);
 	uc_store_close(&store);
 	return 0;
@@ -252,10 +220,9 @@ static void an_adoption_that_fails_is_made_again_with_the_same_uuid(void **state
 		fresh_dir("p0");
 		unlink("s/pools.json");
 		p = POOLS("p0");
-		steps = 0;
-		fail_at = n;
+		fail_step(n, false);
 		fd = csi_pools_open(p, 0, uuid, &err);
-		fail_at = 0;
+		fail_nothing();
 		if (fd >= 0) {
 			close(fd);
 			break;
@@ -425,10 +392,9 @@ static void a_move_that_is_not_recorded_is_an_error_and_made_again(void **state)
 	assert_int_equal(rename("p0", "p1"), 0);
 	csi_pools_free(take_ptr(&p));
 	p = POOLS("p1");
-	steps = 0;
-	fail_at = 1;
+	fail_step(1, false);
 	assert_int_equal(csi_pools_open(p, 0, uuid, &err), -EIO);
-	fail_at = 0;
+	fail_nothing();
 	snprintf(expected, sizeof(expected), "%s=p0 ", uuid);
 	assert_string_equal(known(), expected);
 	open_pool(p, 0);

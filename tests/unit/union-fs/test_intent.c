@@ -1,31 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/files.h"
-#include "tests/lib/steps.h"
+#include "tests/lib/steps_sync.h"
+#include "tests/lib/steps_write.h"
 #include "tests/lib/unit.h"
 
 #include "lib/base/macros.h"
 #include "union-fs/intent.h"
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-ssize_t __real_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n)
-{
-	return fails() ? -1 : __real_write(fd, p, n);
-}
-
-int __real_renameat(int from, const char *name, int to, const char *new_name);
-int __wrap_renameat(int from, const char *name, int to, const char *new_name);
-int __wrap_renameat(int from, const char *name, int to, const char *new_name)
-{
-	return fails() ? -1 : __real_renameat(from, name, to, new_name);
-}
 
 int __real_unlinkat(int dirfd, const char *name, int flags);
 int __wrap_unlinkat(int dirfd, const char *name, int flags);
