@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * A mount table without root: directories are mounted on in memory, by inode.
- * Each function stands in for the one of lib/os/mount.h of the same name; a test
- * has the __wrap_ functions call them.  A "mount" hides nothing of the directory.
+ * A mount table without root: directories are mounted on in memory, by inode.  A look at a mount
+ * is a step.  What changes the table is in tests/lib/mounting.h, unless a test wraps that itself,
+ * by what is here.  A "mount" hides nothing of the directory.
  */
 
 #include "tests/lib/unit.h"
@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "lib/os/mount.h"
+#include "tests/lib/steps.h"
 
 struct fake_mount {
 	dev_t dir_dev;
@@ -35,6 +36,7 @@ static struct {
 	size_t n;
 	dev_t last_dev;
 	unsigned clones, unmounts;
+	uint64_t attr_set, attr_clr; /* of the last clone */
 	int clone_result, attach_result, unmount_result; /* negative errno: fails */
 	int last_unmount_flags;
 	int busy; /* so many unmounts without MNT_DETACH are -EBUSY */
@@ -94,11 +96,14 @@ static inline size_t fake_mounts_attached(void)
 	return n;
 }
 
-static inline int fake_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
+int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
+int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
 {
 	struct fake_mount *m;
 	struct stat st;
 
+	if (fails())
+		return -EIO;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	m = fake_mount_on(&st);
@@ -108,16 +113,19 @@ static inline int fake_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
 	return 0;
 }
 
-static inline int fake_mount_info_get(int fd, struct uc_mount_info *ret_info)
+int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
+int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
 {
 	struct fake_mount *m;
 	struct stat st;
 
+	if (fails())
+		return uc_fail(err, EIO, "look up a mount");
 	if (fstat(fd, &st) < 0)
-		return -errno;
+		return uc_fail(err, errno, "look up a mount");
 	m = fake_mount_on(&st);
 	if (!m)
-		return -ENOENT;
+		return uc_fail(err, ENOENT, "look up a mount");
 	*ret_info = (struct uc_mount_info){
 		.id = (uint64_t)(m - fake_mounts.list) + 100,
 		.is_root = true,
@@ -128,26 +136,6 @@ static inline int fake_mount_info_get(int fd, struct uc_mount_info *ret_info)
 		.fstype = strdup(m->fstype),
 		.source = strdup(m->source),
 	};
-	return 0;
-}
-
-static inline int fake_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd)
-{
-	struct fake_mount *m = &fake_mounts.list[fake_mounts.n], *from;
-	struct stat st;
-
-	fake_mounts.clones++;
-	if (fake_mounts.clone_result < 0)
-		return fake_mounts.clone_result;
-	assert_int_equal(fstat(fd, &st), 0);
-	from = fake_mount_on(&st);
-	assert_non_null(from);
-	*m = *from;
-	m->dir_ino = 0;
-	m->attr_set = attr_set;
-	m->attr_clr = attr_clr;
-	m->clone_fd = *ret_fd = open("/dev/null", O_PATH | O_CLOEXEC);
-	fake_mounts.n++;
 	return 0;
 }
 

@@ -3,17 +3,17 @@
 
 /*
  * The node's half on a backend that has one volume, v1: up() is a mount at merged/ in
- * memory.  s/ is the state, k/ kubelet's directory.  What is wrapped of lib/os/mount.h
- * goes to tests/lib/mounts.h.
+ * memory.  s/ is the state, k/ kubelet's directory.  Whatever changes anything is a step.
  */
 
 #include "tests/lib/files.h"
-#include "tests/lib/mounts.h"
+#include "tests/lib/mounting.h"
 #include "tests/lib/steps_dirs.h"
 #include "tests/lib/steps_sync.h"
 #include "tests/lib/unit.h"
 #include "tests/lib/volume.h"
 
+#include "csi/group.h"
 #include "csi/node.h"
 #include "csi/status.h"
 #include "lib/base/log.h"
@@ -26,8 +26,11 @@ static struct uc_store store = UC_STORE_INIT;
 static struct csi_node node;
 static struct csi_capability capability;
 static char node_cwd[2000];
+static size_t fds_before;
 static struct {
 	unsigned ups, downs;
+	unsigned groups; /* calls that applied one */
+	gid_t last_gid;
 	bool dead;      /* it was up, and does not work any more */
 	bool leftovers; /* of a stage that the state does not know */
 } fake;
@@ -108,6 +111,16 @@ static const struct csi_backend_ops b_ops = {
 };
 static struct csi_backend backend = { .ops = &b_ops };
 
+int __wrap_csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_err *err);
+int __wrap_csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_err *err)
+{
+	(void)op;
+	assert_true(fcntl(root_fd, F_GETFD) >= 0);
+	fake.groups++;
+	fake.last_gid = gid;
+	return fails() ? uc_fail(err, EIO, "apply the group") : 0;
+}
+
 static inline struct uc_volume load(void)
 {
 	struct uc_volume v = { .n_branches = 0 };
@@ -143,6 +156,7 @@ static inline void node_begin(void)
 {
 	struct uc_volume v = make_volume("v1", 2);
 
+	fds_before = open_fds();
 	uc_log_init(UC_LOG_ERR, UC_LOG_TEXT);
 	assert_non_null(getcwd(node_cwd, sizeof(node_cwd)));
 	fail_nothing();
@@ -169,6 +183,7 @@ static inline void node_end(void)
 	fail_nothing();
 	csi_node_done(&node);
 	uc_store_close(&store);
+	assert_int_equal(open_fds(), fds_before);
 }
 
 static const struct csi_op node_op = { .call = NULL, .volume_id = "v1" };

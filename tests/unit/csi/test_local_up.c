@@ -169,20 +169,6 @@ int __wrap_fallocate64(int fd, int mode, off_t offset, off_t n)
 
 /* ---------------------------------------------------------------------------- mounts */
 
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
-{
-	return fails() ? -EIO : fake_mount_id(fd, ret_id, ret_is_root);
-}
-
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
-{
-	int r = fails() ? -EIO : fake_mount_info_get(fd, ret_info);
-
-	return r < 0 ? uc_fail(err, -r, "look up a mount") : 0;
-}
-
 static char mount_flags[128];
 
 int __wrap_uc_mount_fs(const char *fstype, const char *subtype, const char *source,

@@ -1,66 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/node.h"
 
-#include "csi/group.h"
 #include "lib/os/statfs.h"
-
-/* ------------------------------------------------------------------ what changes anything */
-
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
-{
-	return fails() ? -EIO : fake_mount_id(fd, ret_id, ret_is_root);
-}
-
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
-{
-	int r = fails() ? -EIO : fake_mount_info_get(fd, ret_info);
-
-	return r < 0 ? uc_fail(err, -r, "look up a mount") : 0;
-}
-
-static uint64_t attr_set, attr_clr; /* of the last clone */
-
-int __wrap_uc_mount_clone(int fd, uint64_t set, uint64_t clr, int *ret_fd, struct uc_err *err);
-int __wrap_uc_mount_clone(int fd, uint64_t set, uint64_t clr, int *ret_fd, struct uc_err *err)
-{
-	attr_set = set;
-	attr_clr = clr;
-	return fails() ? uc_fail(err, EIO, "clone a mount")
-		       : fake_mount_clone(fd, set, clr, ret_fd);
-}
-
-int __wrap_uc_mount_attach(int mount_fd, int target_fd, struct uc_err *err);
-int __wrap_uc_mount_attach(int mount_fd, int target_fd, struct uc_err *err)
-{
-	if (fails()) {
-		fake_mounts_forget_detached();
-		return uc_fail(err, EIO, "attach a mount");
-	}
-	return fake_mount_attach(mount_fd, target_fd);
-}
-
-int __wrap_uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err);
-int __wrap_uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err)
-{
-	int r = fails() ? -EIO : fake_unmount_at(parent_fd, name, flags);
-
-	return r < 0 ? uc_fail(err, -r, "unmount `%s`", name) : 0;
-}
-
-static unsigned group_calls;
-static gid_t last_gid;
-
-int __wrap_csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_err *err);
-int __wrap_csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_err *err)
-{
-	(void)op;
-	assert_true(fcntl(root_fd, F_GETFD) >= 0);
-	group_calls++;
-	last_gid = gid;
-	return fails() ? uc_fail(err, EIO, "apply the group") : 0;
-}
 
 static int statfs_result;
 
@@ -76,14 +17,10 @@ int __wrap_uc_statfs_bounded(int fd, uint64_t timeout_ms, struct uc_statfs *ret,
 	return 0;
 }
 
-static size_t fds_before;
-
 static int set_up(void **state)
 {
 	(void)state;
 	statfs_result = 0;
-	group_calls = 0;
-	fds_before = open_fds();
 	node_begin();
 	return 0;
 }
@@ -92,7 +29,6 @@ static int tear_down(void **state)
 {
 	(void)state;
 	node_end();
-	assert_int_equal(open_fds(), fds_before);
 	return 0;
 }
 
@@ -110,7 +46,7 @@ static void a_volume_is_published_and_unpublished(void **state)
 			check_staged(1);
 			assert_non_null(fake_mount_at("k/pod1/mount"));
 		}
-		assert_int_equal(attr_set | attr_clr, 0);
+		assert_int_equal(fake_mounts.attr_set | fake_mounts.attr_clr, 0);
 		for (int k = 0; k < 2; k++) {
 			must(unpublish(&err), &err);
 			check_not_published();
@@ -125,7 +61,7 @@ static void several_targets_have_the_volume_each_by_itself(void **state)
 	assert_int_equal(stage(NULL), 0);
 	assert_int_equal(publish(NULL), 0);
 	assert_int_equal(publish_at("k/pod2/mount", true, NULL), 0);
-	assert_int_equal(attr_set, UC_MOUNT_RDONLY);
+	assert_int_equal(fake_mounts.attr_set, UC_MOUNT_RDONLY);
 	check_staged(2);
 	assert_int_equal(unpublish(NULL), 0);
 	assert_non_null(fake_mount_at("k/pod2/mount"));
@@ -233,13 +169,13 @@ static void who_only_reads_gets_a_read_only_mount(void **state)
 	assert_int_equal(stage(NULL), 0);
 	capability.access_mode = MODE(SINGLE_NODE_READER_ONLY);
 	assert_int_equal(publish(NULL), 0);
-	assert_int_equal(attr_set, UC_MOUNT_RDONLY);
+	assert_int_equal(fake_mounts.attr_set, UC_MOUNT_RDONLY);
 	assert_int_equal(unpublish(NULL), 0);
 	/* `rw` does not help. */
 	uc_strv_push(&capability.mount_flags, "rw");
 	assert_int_equal(publish(NULL), 0);
-	assert_int_equal(attr_set, UC_MOUNT_RDONLY);
-	assert_int_equal(attr_clr & UC_MOUNT_RDONLY, 0);
+	assert_int_equal(fake_mounts.attr_set, UC_MOUNT_RDONLY);
+	assert_int_equal(fake_mounts.attr_clr & UC_MOUNT_RDONLY, 0);
 	assert_int_equal(unpublish(NULL), 0);
 	csi_capability_done(&capability);
 	/* Attached read-only. */
@@ -250,7 +186,7 @@ static void who_only_reads_gets_a_read_only_mount(void **state)
 					      .group = "",
 					      .access_mode = MODE(SINGLE_NODE_WRITER) };
 	assert_int_equal(publish(NULL), 0);
-	assert_int_equal(attr_set, UC_MOUNT_RDONLY);
+	assert_int_equal(fake_mounts.attr_set, UC_MOUNT_RDONLY);
 }
 
 static void flags_of_a_target_are_its_mounts(void **state)
@@ -259,7 +195,7 @@ static void flags_of_a_target_are_its_mounts(void **state)
 	assert_int_equal(stage(NULL), 0);
 	uc_strv_push(&capability.mount_flags, "noexec,nosuid");
 	assert_int_equal(publish(NULL), 0);
-	assert_int_equal(attr_set, UC_MOUNT_NOEXEC | UC_MOUNT_NOSUID);
+	assert_int_equal(fake_mounts.attr_set, UC_MOUNT_NOEXEC | UC_MOUNT_NOSUID);
 	csi_capability_done(&capability);
 }
 
@@ -271,7 +207,7 @@ static void a_group_is_applied_to_what_is_published(void **state)
 	assert_int_equal(stage(NULL), 0);
 	capability.group = "77";
 	assert_int_equal(publish(NULL), 0);
-	assert_int_equal(last_gid, 77);
+	assert_int_equal(fake.last_gid, 77);
 	capability.group = "x";
 	assert_int_equal(publish_at("k/pod2/mount", false, &err), -EINVAL);
 	check_staged(1);

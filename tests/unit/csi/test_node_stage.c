@@ -1,69 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/node.h"
 
-#include "csi/group.h"
-
-/* ------------------------------------------------------------------ what changes anything */
-
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
-{
-	return fails() ? -EIO : fake_mount_id(fd, ret_id, ret_is_root);
-}
-
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
-{
-	int r = fails() ? -EIO : fake_mount_info_get(fd, ret_info);
-
-	return r < 0 ? uc_fail(err, -r, "look up a mount") : 0;
-}
-
-int __wrap_uc_mount_clone(int fd, uint64_t set, uint64_t clr, int *ret_fd, struct uc_err *err);
-int __wrap_uc_mount_clone(int fd, uint64_t set, uint64_t clr, int *ret_fd, struct uc_err *err)
-{
-	return fails() ? uc_fail(err, EIO, "clone a mount")
-		       : fake_mount_clone(fd, set, clr, ret_fd);
-}
-
-int __wrap_uc_mount_attach(int mount_fd, int target_fd, struct uc_err *err);
-int __wrap_uc_mount_attach(int mount_fd, int target_fd, struct uc_err *err)
-{
-	if (fails()) {
-		fake_mounts_forget_detached();
-		return uc_fail(err, EIO, "attach a mount");
-	}
-	return fake_mount_attach(mount_fd, target_fd);
-}
-
-int __wrap_uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err);
-int __wrap_uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err)
-{
-	int r = fails() ? -EIO : fake_unmount_at(parent_fd, name, flags);
-
-	return r < 0 ? uc_fail(err, -r, "unmount `%s`", name) : 0;
-}
-
-static unsigned group_calls;
-static gid_t last_gid;
-
-int __wrap_csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_err *err);
-int __wrap_csi_group_apply(const struct csi_op *op, int root_fd, gid_t gid, struct uc_err *err)
-{
-	(void)op;
-	assert_true(fcntl(root_fd, F_GETFD) >= 0);
-	group_calls++;
-	last_gid = gid;
-	return fails() ? uc_fail(err, EIO, "apply the group") : 0;
-}
-
-static size_t fds_before;
-
 static int set_up(void **state)
 {
 	(void)state;
-	group_calls = 0;
-	fds_before = open_fds();
 	node_begin();
 	return 0;
 }
@@ -72,7 +12,6 @@ static int tear_down(void **state)
 {
 	(void)state;
 	node_end();
-	assert_int_equal(open_fds(), fds_before);
 	return 0;
 }
 
@@ -323,8 +262,8 @@ static void a_group_is_applied_before_anybody_sees_the_volume(void **state)
 	(void)state;
 	capability.group = "1000";
 	assert_int_equal(stage(NULL), 0);
-	assert_int_equal(group_calls, 1);
-	assert_int_equal(last_gid, 1000);
+	assert_int_equal(fake.groups, 1);
+	assert_int_equal(fake.last_gid, 1000);
 	v = load();
 	assert_string_equal(v.stage.group, "1000");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/files.h"
-#include "tests/lib/mounts.h"
+#include "tests/lib/mounting.h"
 #include "tests/lib/unit.h"
 #include "tests/lib/volume.h"
 #include <limits.h>
@@ -12,46 +12,6 @@
 #include "lib/rpc/status.h"
 
 /* ------------------------------------------------------------------ a fake world */
-
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
-int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
-{
-	return fake_mount_id(fd, ret_id, ret_is_root);
-}
-
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
-{
-	int r = fake_mount_info_get(fd, ret_info);
-
-	return r < 0 ? uc_fail(err, -r, "look up a mount") : 0;
-}
-
-int __wrap_uc_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd,
-			  struct uc_err *err);
-int __wrap_uc_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd,
-			  struct uc_err *err)
-{
-	int r = fake_mount_clone(fd, attr_set, attr_clr, ret_fd);
-
-	return r < 0 ? uc_fail(err, -r, "clone a mount") : 0;
-}
-
-int __wrap_uc_mount_attach(int mount_fd, int target_fd, struct uc_err *err);
-int __wrap_uc_mount_attach(int mount_fd, int target_fd, struct uc_err *err)
-{
-	int r = fake_mount_attach(mount_fd, target_fd);
-
-	return r < 0 ? uc_fail(err, -r, "attach a mount") : 0;
-}
-
-int __wrap_uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err);
-int __wrap_uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err)
-{
-	int r = fake_unmount_at(parent_fd, name, flags);
-
-	return r < 0 ? uc_fail(err, -r, "unmount `%s`", name) : 0;
-}
 
 static int statfs_result;
 
