@@ -366,7 +366,7 @@ deps:  ## install the Debian packages that are missing for any target (as root),
 C_FILES = $(LIB_SRCS) lib/base/version.c $(foreach p,$(PROGRAMS),$($(p)_SRCS))
 H_FILES = $(sort $(wildcard lib/*/*.h $(addsuffix /*.h,$(PROGRAMS))))
 SH_FILES = .ci/run tests/demo tests/sanitizers tests/trixie tests/unit/run tests/conformance/run $(wildcard tests/lint/*.sh)
-TEST_C_FILES = $(UNIT_SRCS) $(wildcard tests/lib/*.c tests/bench/*.c)
+TEST_C_FILES = $(UNIT_SRCS) $(wildcard tests/lib/*.[ch] tests/bench/*.c)
 .PHONY: lint hdr-check fmt tidy
 lint: build/.deps-lint build/.deps-test  ## warnings as errors, headers, format, layers, symbols, clang-tidy, cppcheck, shellcheck
 	@$(MAKE) --no-print-directory WERROR=1 all hdr-check $(UNIT_SRCS:%.c=build/plain-werror/%.o)

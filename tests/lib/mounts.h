@@ -25,7 +25,7 @@
 struct fake_mount {
 	dev_t dir_dev;
 	ino_t dir_ino; /* where; 0: detached */
-	int clone_fd; /* of a detached one */
+	int clone_fd;  /* of a detached one */
 	char fstype[32], source[64];
 	uint64_t attr_set, attr_clr;
 	dev_t dev; /* of its superblock */
@@ -36,7 +36,7 @@ static struct {
 	size_t n;
 	dev_t last_dev;
 	unsigned clones, unmounts;
-	uint64_t attr_set, attr_clr; /* of the last clone */
+	uint64_t attr_set, attr_clr;                     /* of the last clone */
 	int clone_result, attach_result, unmount_result; /* negative errno: fails */
 	int last_unmount_flags;
 	int busy; /* so many unmounts without MNT_DETACH are -EBUSY */

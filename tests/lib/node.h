@@ -83,9 +83,9 @@ static inline int b_check_up(struct csi_backend *backend, const struct uc_volume
 {
 	(void)backend;
 	(void)v;
-	return is_up() && !fake.dead ? 0
-				     : uc_fail_as(err, ENOTCONN, UC_GRPC_FAILED_PRECONDITION,
-						  "it is not up");
+	return is_up() && !fake.dead
+		       ? 0
+		       : uc_fail_as(err, ENOTCONN, UC_GRPC_FAILED_PRECONDITION, "it is not up");
 }
 
 static inline bool b_owns_mount(struct csi_backend *backend, const struct uc_volume *v,
