@@ -4,6 +4,7 @@
 /* A local backend on three directories of the test's own: s/ is the state, p0/ … p2/ are pools. */
 
 #include "tests/lib/files.h"
+#include "tests/lib/steps.h"
 #include "tests/lib/unit.h"
 
 #include "csi/local.h"
@@ -12,6 +13,7 @@
 
 static struct uc_store store = UC_STORE_INIT;
 static struct csi_local *local;
+static size_t fds_before;
 
 static inline void local_open(bool thin)
 {
@@ -41,12 +43,21 @@ static inline void local_close(void)
 /* As a new process: on empty pools. */
 static inline void local_begin(bool thin)
 {
+	fds_before = open_fds();
+	fail_nothing();
 	uc_log_init(UC_LOG_ERR, UC_LOG_TEXT);
 	remove_tree("s");
 	fresh_dir("p0");
 	fresh_dir("p1");
 	fresh_dir("p2");
 	local_open(thin);
+}
+
+static inline void local_end(void)
+{
+	fail_nothing();
+	local_close();
+	assert_int_equal(open_fds(), fds_before);
 }
 
 static inline struct csi_op local_op(const char *id)

@@ -3,6 +3,7 @@
 
 #include "tests/lib/call.h"
 #include "tests/lib/local.h"
+#include "tests/lib/no_loopdevs.h"
 #include "tests/lib/steps_dirs.h"
 #include "tests/lib/steps_sync.h"
 #include "tests/lib/steps_write.h"
@@ -52,31 +53,12 @@ int __wrap_uc_statfs_bounded(int fd, uint64_t timeout_ms, struct uc_statfs *ret,
 
 static struct uc_call call;
 
-static int loop_result; /* of looking for a branch's device */
-
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
-			   struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
-			   struct uc_err *err)
-{
-	(void)name;
-	(void)dev;
-	(void)ino;
-	(void)ret_loop;
-	(void)err;
-	return loop_result;
-}
-
-static size_t fds_before;
-
 static int set_up(void **state)
 {
 	(void)state;
-	fail_nothing();
 	fallocate_errno = 0;
-	loop_result = -ENOENT;
+	loopdev_find_result = -ENOENT;
 	available = UC_GIB;
-	fds_before = open_fds();
 	local_begin(false);
 	return 0;
 }
@@ -84,9 +66,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
-	fail_nothing();
-	local_close();
-	assert_int_equal(open_fds(), fds_before);
+	local_end();
 	return 0;
 }
 
@@ -511,13 +491,13 @@ static void a_volume_of_which_something_is_up_is_not_removed(void **state)
 
 	(void)state;
 	local_have("v1", 4);
-	loop_result = -EIO; /* who knows whether it has a device */
+	loopdev_find_result = -EIO; /* who knows whether it has a device */
 	for (int i = 0; i < 2; i++) {
 		assert_true(local_remove("v1", &err) < 0);
 		assert_int_equal(err.status, UC_GRPC_FAILED_PRECONDITION);
 		check_volume();
 	}
-	loop_result = -ENOENT;
+	loopdev_find_result = -ENOENT;
 	assert_int_equal(local_remove("v1", NULL), 0);
 	assert_string_equal(local_files(), NO_FILES);
 }

@@ -2,6 +2,7 @@
 #include "tests/lib/unit.h"
 
 #include "tests/lib/local.h"
+#include "tests/lib/no_loopdevs.h"
 #include "tests/lib/steps_sync.h"
 
 #include "csi/local_recover.h"
@@ -31,28 +32,11 @@ int __wrap_uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_er
 	return 0;
 }
 
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
-			   struct uc_err *err);
-int __wrap_uc_loopdev_find(dev_t dev, ino_t ino, const char *name, struct uc_loopdev *ret_loop,
-			   struct uc_err *err)
-{
-	(void)name;
-	(void)dev;
-	(void)ino;
-	(void)ret_loop;
-	(void)err;
-	return -ENOENT;
-}
-
-static size_t fds_before;
-
 static int set_up(void **state)
 {
 	(void)state;
-	fail_nothing();
 	probes = blank_at = fails_at = 0;
 	all_blank = false;
-	fds_before = open_fds();
 	local_begin(true);
 	return 0;
 }
@@ -60,9 +44,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
-	fail_nothing();
-	local_close();
-	assert_int_equal(open_fds(), fds_before);
+	local_end();
 	return 0;
 }
 
