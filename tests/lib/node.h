@@ -270,3 +270,28 @@ static inline void check_not_published(void)
 	check_staged(0);
 	assert_false(file_exists("k/pod1/mount"));
 }
+
+/*
+ * Cuts @op off at each of its steps, until it succeeds at the n-th go: from @least to @most.  Each
+ * time @then must succeed behind it, and @check be content.
+ */
+static inline void cut_off_each_step(int (*op)(struct uc_err *err), unsigned least, unsigned most,
+				     int (*then)(struct uc_err *err), void (*check)(void))
+{
+	unsigned n;
+
+	for (n = 1; n < 100; n++) {
+		struct uc_err err = { 0 };
+		int r;
+
+		fail_step(n, true);
+		r = op(&err);
+		fail_nothing();
+		fake_mounts_forget_detached();
+		must(then(&err), &err);
+		check();
+		if (r == 0)
+			break;
+	}
+	assert_in_range(n, least, most);
+}

@@ -243,50 +243,25 @@ static void a_publish_that_fails_at_any_step_leaves_nothing(void **state)
 	check_staged(1);
 }
 
+static int publish_and_unpublish(struct uc_err *err)
+{
+	must(publish(err), err);
+	check_staged(1);
+	return unpublish(err);
+}
+
 static void a_publish_that_is_cut_off_at_any_step_is_made_by_the_retry(void **state)
 {
-	unsigned n;
-
 	(void)state;
 	assert_int_equal(stage(NULL), 0);
-	for (n = 1; n < 100; n++) {
-		struct uc_err err = { 0 };
-		int r;
-
-		fail_step(n, true);
-		r = publish(&err);
-		fail_nothing();
-		fake_mounts_forget_detached();
-		must(publish(&err), &err);
-		check_staged(1);
-		must(unpublish(&err), &err);
-		check_not_published();
-		if (r == 0)
-			break;
-	}
-	assert_in_range(n, 8, 30);
+	cut_off_each_step(publish, 8, 30, publish_and_unpublish, check_not_published);
 }
 
 static void a_publish_that_is_cut_off_at_any_step_can_be_unpublished(void **state)
 {
-	unsigned n;
-
 	(void)state;
 	assert_int_equal(stage(NULL), 0);
-	for (n = 1; n < 100; n++) {
-		struct uc_err err = { 0 };
-		int r;
-
-		fail_step(n, true);
-		r = publish(&err);
-		fail_nothing();
-		fake_mounts_forget_detached();
-		must(unpublish(&err), &err);
-		check_not_published();
-		if (r == 0)
-			break;
-	}
-	assert_in_range(n, 8, 30);
+	cut_off_each_step(publish, 8, 30, unpublish, check_not_published);
 }
 
 static void a_repeated_publish_that_fails_leaves_the_target_as_it_was(void **state)

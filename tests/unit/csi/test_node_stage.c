@@ -142,46 +142,23 @@ static void a_stage_that_fails_at_any_step_leaves_nothing(void **state)
 	check_staged(0);
 }
 
+static int stage_and_unstage(struct uc_err *err)
+{
+	must(stage(err), err);
+	check_staged(0);
+	return unstage(err);
+}
+
 static void a_stage_that_is_cut_off_at_any_step_is_made_by_the_retry(void **state)
 {
-	unsigned n;
-
 	(void)state;
-	for (n = 1; n < 100; n++) {
-		struct uc_err err = { 0 };
-		int r;
-
-		fail_step(n, true);
-		r = stage(&err);
-		fail_nothing();
-		must(stage(&err), &err);
-		check_staged(0);
-		must(unstage(&err), &err);
-		check_not_staged();
-		if (r == 0)
-			break;
-	}
-	assert_in_range(n, 10, 40);
+	cut_off_each_step(stage, 10, 40, stage_and_unstage, check_not_staged);
 }
 
 static void a_stage_that_is_cut_off_at_any_step_can_be_unstaged(void **state)
 {
-	unsigned n;
-
 	(void)state;
-	for (n = 1; n < 100; n++) {
-		struct uc_err err = { 0 };
-		int r;
-
-		fail_step(n, true);
-		r = stage(&err);
-		fail_nothing();
-		must(unstage(&err), &err);
-		check_not_staged();
-		if (r == 0)
-			break;
-	}
-	assert_in_range(n, 10, 40);
+	cut_off_each_step(stage, 10, 40, unstage, check_not_staged);
 }
 
 static void an_unstage_that_fails_at_any_step_is_finished_by_the_retry(void **state)
@@ -396,30 +373,22 @@ static void what_is_whole_is_left_alone_by_repair(void **state)
 	check_staged(1);
 }
 
+static int repair_and_unstage(struct uc_err *err)
+{
+	cleanup_volume struct uc_volume v = { .n_branches = 0 };
+
+	must(repair(err), err);
+	v = load();
+	if (v.stage.phase != UC_STAGE_STAGED)
+		return 0;
+	check_staged(0); /* only the last sync was missing */
+	return unstage(err);
+}
+
 static void an_interrupted_stage_is_undone_by_repair(void **state)
 {
-	unsigned n;
-
 	(void)state;
-	for (n = 1; n < 100; n++) {
-		struct uc_err err = { 0 };
-		cleanup_volume struct uc_volume v = { .n_branches = 0 };
-		int r;
-
-		fail_step(n, true);
-		r = stage(&err);
-		fail_nothing();
-		must(repair(&err), &err);
-		v = load();
-		if (v.stage.phase == UC_STAGE_STAGED) { /* only the last sync was missing */
-			check_staged(0);
-			assert_int_equal(unstage(NULL), 0);
-		}
-		check_not_staged();
-		if (r == 0)
-			break;
-	}
-	assert_in_range(n, 10, 40);
+	cut_off_each_step(stage, 10, 40, repair_and_unstage, check_not_staged);
 }
 
 static void a_repair_that_fails_at_any_step_is_made_again(void **state)
