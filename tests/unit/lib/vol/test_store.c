@@ -1,30 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/files.h"
-#include "tests/lib/unit.h"
-#include "tests/lib/volume.h"
-#include <pthread.h>
+#include "tests/lib/steps_dirs.h"
+#include "tests/lib/steps_sync.h"
+#include "tests/lib/steps_write.h"
+#include "tests/lib/store.h"
 #include <stdarg.h>
 #include <sys/file.h>
 
 #include "lib/base/macros.h"
-#include "lib/vol/store.h"
-
-/* What changes the disk: the n-th call fails. */
-static unsigned steps, fail_at;
-
-static void arm(unsigned n)
-{
-	steps = 0;
-	fail_at = n;
-}
-
-static bool fails(void)
-{
-	if (++steps != fail_at)
-		return false;
-	errno = EIO;
-	return true;
-}
 
 int __real_openat64(int dirfd, const char *path, int flags, ...);
 int __wrap_openat64(int dirfd, const char *path, int flags, ...);
@@ -40,34 +22,6 @@ int __wrap_openat64(int dirfd, const char *path, int flags, ...)
 	return flags & O_CREAT && fails() ? -1 : __real_openat64(dirfd, path, flags, mode);
 }
 
-int __real_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode);
-int __wrap_mkdirat(int dirfd, const char *name, mode_t mode)
-{
-	return fails() ? -1 : __real_mkdirat(dirfd, name, mode);
-}
-
-int __real_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags);
-int __wrap_unlinkat(int dirfd, const char *name, int flags)
-{
-	return fails() ? -1 : __real_unlinkat(dirfd, name, flags);
-}
-
-int __real_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b);
-int __wrap_renameat(int from, const char *a, int to, const char *b)
-{
-	return fails() ? -1 : __real_renameat(from, a, to, b);
-}
-
-ssize_t __real_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n);
-ssize_t __wrap_write(int fd, const void *p, size_t n)
-{
-	return fails() ? -1 : __real_write(fd, p, n);
-}
-
 int __real_fchmod(int fd, mode_t mode);
 int __wrap_fchmod(int fd, mode_t mode);
 int __wrap_fchmod(int fd, mode_t mode)
@@ -75,63 +29,19 @@ int __wrap_fchmod(int fd, mode_t mode)
 	return fails() ? -1 : __real_fchmod(fd, mode);
 }
 
-static void (*in_fsync)(void);
-
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd)
-{
-	void (*meanwhile)(void) = in_fsync;
-
-	in_fsync = NULL;
-	if (meanwhile)
-		meanwhile();
-	assert_true(fcntl(fd, F_GETFD) >= 0);
-	return fails() ? -1 : 0; /* no test needs the disk to have it */
-}
-
-static uint64_t now = 1000;
-
-uint64_t __wrap_uc_now_ms(void);
-uint64_t __wrap_uc_now_ms(void)
-{
-	return now;
-}
-
-/* Somebody else, between the opening of a volume's directory and its locking. */
-static void (*before_flock)(void);
-
-int __real_flock(int fd, int op);
-int __wrap_flock(int fd, int op);
-int __wrap_flock(int fd, int op)
-{
-	void (*race)(void) = before_flock;
-
-	before_flock = NULL;
-	if (race)
-		race();
-	return __real_flock(fd, op);
-}
-
-static struct uc_store store = UC_STORE_INIT;
-static size_t fds_before;
-
 static int set_up(void **state)
 {
 	(void)state;
-	arm(0);
-	remove_tree("s");
-	assert_int_equal(uc_store_open("s", &store, NULL), 0);
-	fds_before = open_fds();
+	fail_nothing();
+	store_begin();
 	return 0;
 }
 
 static int tear_down(void **state)
 {
 	(void)state;
-	arm(0);
-	before_flock = NULL;
-	assert_int_equal(open_fds(), fds_before);
-	uc_store_close(&store);
+	fail_nothing();
+	store_end();
 	return 0;
 }
 
@@ -163,30 +73,6 @@ static void a_look_makes_nothing(void **state)
 
 	write_file("file", "");
 	assert_int_equal(uc_store_look("file", &look, NULL), -ENOTDIR);
-}
-
-static void lock_volume(const char *id, struct uc_volume_lock *lock)
-{
-	assert_int_equal(uc_volume_lock(&store, id, true, lock, NULL), 0);
-}
-
-static void store_volume(const char *id, uint64_t capacity)
-{
-	cleanup_volume_lock struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-	cleanup_volume struct uc_volume v = make_full_volume(id);
-
-	lock_volume(id, &lock);
-	v.capacity = capacity;
-	assert_int_equal(uc_volume_store(&lock, &v, NULL), 0);
-}
-
-/* The capacity that is on disk, or what loading returns. */
-static int64_t stored(const char *id)
-{
-	cleanup_volume struct uc_volume v = { .n_branches = 0 };
-	int r = uc_volume_load(&store, id, &v, NULL);
-
-	return r < 0 ? r : (int64_t)v.capacity;
 }
 
 /* ------------------------------------------------------------------------ store */
@@ -255,7 +141,7 @@ static void a_state_directory_that_cannot_be_made_leaves_no_descriptor(void **st
 		int r;
 
 		remove_tree("s2");
-		arm(n);
+		fail_step(n, false);
 		r = uc_store_open("s2", &s, NULL);
 		if (steps < n) {
 			assert_int_equal(r, 0);
@@ -266,217 +152,6 @@ static void a_state_directory_that_cannot_be_made_leaves_no_descriptor(void **st
 		assert_int_equal(s.fd, -1);
 		assert_int_equal(open_fds(), fds_before);
 	}
-}
-
-/* ------------------------------------------------------------------------- lock */
-
-static void a_volume_that_is_not_there_cannot_be_locked_unless_it_is_made(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-	struct uc_err err = { 0 };
-	struct stat st;
-
-	(void)state;
-	assert_int_equal(uc_volume_lock(&store, "v1", false, &lock, &err), -ENOENT);
-	assert_string_equal(err.msg, "there is no volume `v1`");
-	assert_int_equal(lock.fd, -1);
-	assert_int_equal(uc_volume_lock(&store, "v1", true, &lock, NULL), 0);
-	assert_int_equal(stat("s/volumes/v1", &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0700);
-	uc_volume_unlock(&lock);
-	uc_volume_unlock(&lock);
-}
-
-static void a_locked_volume_is_busy_for_everybody_else(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE, other = UC_VOLUME_LOCK_NONE;
-	struct uc_store second = UC_STORE_INIT;
-	struct uc_err err = { 0 };
-
-	(void)state;
-	lock_volume("v1", &lock);
-	assert_int_equal(uc_store_open("s", &second, NULL), 0);
-	for (int create = 0; create < 2; create++) {
-		assert_int_equal(uc_volume_lock(&second, "v1", create, &other, &err), -EBUSY);
-		assert_int_equal(strncmp(err.msg, "volume `v1` is busy", 19), 0);
-		assert_int_equal(uc_volume_lock(&store, "v1", create, &other, &err), -EBUSY);
-		assert_int_equal(other.fd, -1);
-	}
-	assert_int_equal(uc_volume_lock(&second, "v2", true, &other, NULL), 0);
-	uc_volume_unlock(&other);
-	uc_volume_unlock(&lock);
-	assert_int_equal(uc_volume_lock(&second, "v1", false, &other, NULL), 0);
-	uc_volume_unlock(&other);
-	uc_store_close(&second);
-}
-
-static void what_is_no_directory_is_not_locked(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-
-	(void)state;
-	write_file("s/volumes/f", "x");
-	make_dir("s/volumes/v1");
-	assert_int_equal(symlink("v1", "s/volumes/link"), 0);
-	assert_int_equal(uc_volume_lock(&store, "f", true, &lock, NULL), -ENOTDIR);
-	assert_int_equal(uc_volume_lock(&store, "link", false, &lock, NULL), -ENOTDIR);
-	assert_int_equal(lock.fd, -1);
-}
-
-static void remove_v1(void)
-{
-	assert_int_equal(rmdir("s/volumes/v1"), 0);
-}
-
-static void replace_v1(void)
-{
-	remove_v1();
-	make_dir("s/volumes/v1");
-	write_file("s/volumes/v1/new", "x");
-}
-
-static void a_lock_of_a_directory_that_was_removed_meanwhile_is_no_lock(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE, other = UC_VOLUME_LOCK_NONE;
-
-	(void)state;
-	make_dir("s/volumes/v1");
-	before_flock = remove_v1;
-	assert_int_equal(uc_volume_lock(&store, "v1", false, &lock, NULL), -ENOENT);
-	assert_int_equal(lock.fd, -1);
-
-	make_dir("s/volumes/v1");
-	before_flock = remove_v1;
-	assert_int_equal(uc_volume_lock(&store, "v1", true, &lock, NULL), 0);
-	assert_int_equal(uc_volume_lock(&store, "v1", true, &other, NULL), -EBUSY);
-	uc_volume_unlock(&lock);
-}
-
-static void a_directory_that_was_replaced_meanwhile_is_locked_anew(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-
-	(void)state;
-	make_dir("s/volumes/v1");
-	before_flock = replace_v1;
-	assert_int_equal(uc_volume_lock(&store, "v1", false, &lock, NULL), 0);
-	assert_int_equal(faccessat(lock.fd, "new", F_OK, 0), 0);
-	uc_volume_unlock(&lock);
-}
-
-/* ----------------------------------------------------- operations that hang */
-
-enum {
-	HANG_MS = 5000,
-};
-
-/* Another thread tries to lock v1; what came of it. */
-static void *try_lock(void *ret)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-
-	*(int *)ret = uc_volume_lock(&store, "v1", false, &lock, NULL);
-	uc_volume_unlock(&lock);
-	return NULL;
-}
-
-static int lock_from_elsewhere(void)
-{
-	pthread_t thread;
-	int r = -1;
-
-	assert_int_equal(pthread_create(&thread, NULL, try_lock, &r), 0);
-	pthread_join(thread, NULL);
-	return r;
-}
-
-static void an_operation_that_gives_signs_of_life_keeps_its_lock(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-
-	(void)state;
-	uc_volume_lock_set_hang(HANG_MS);
-	lock_volume("v1", &lock);
-	for (int i = 0; i < 5; i++) {
-		now += HANG_MS - 1;
-		assert_int_equal(lock_from_elsewhere(), -EBUSY);
-		assert_int_equal(uc_volume_lock_beat(), 0);
-	}
-	uc_volume_unlock(&lock);
-}
-
-static void an_operation_that_hangs_loses_its_lock_and_can_store_nothing(void **state)
-{
-	cleanup_volume struct uc_volume v = make_full_volume("v1");
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-
-	(void)state;
-	uc_volume_lock_set_hang(HANG_MS);
-	store_volume("v1", 1000);
-	lock_volume("v1", &lock);
-	now += HANG_MS;
-	assert_int_equal(lock_from_elsewhere(), 0);
-	assert_int_equal(uc_volume_lock_beat(), -ECANCELED);
-	v.capacity = 2000;
-	assert_int_equal(uc_volume_store(&lock, &v, NULL), -ECANCELED);
-	assert_int_equal(uc_volume_forget(&store, &lock, "v1", NULL), -ECANCELED);
-	assert_int_equal(stored("v1"), 1000);
-	uc_volume_unlock(&lock);
-	assert_int_equal(uc_volume_lock_beat(), 0); /* this thread holds none */
-}
-
-static void a_lost_lock_that_is_released_takes_nothing_from_its_new_holder(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE, next = UC_VOLUME_LOCK_NONE;
-
-	(void)state;
-	uc_volume_lock_set_hang(HANG_MS);
-	lock_volume("v1", &lock);
-	now += HANG_MS;
-	lock_volume("v1", &next);
-	uc_volume_unlock(&lock);
-	assert_int_equal(lock_from_elsewhere(), -EBUSY);
-	uc_volume_unlock(&next);
-	assert_int_equal(lock_from_elsewhere(), 0);
-}
-
-static int result_in_fsync;
-
-static void hang_in_fsync(void)
-{
-	now += 10 * HANG_MS;
-	result_in_fsync = lock_from_elsewhere();
-}
-
-static void a_lock_is_not_taken_away_while_the_state_is_written(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-	cleanup_volume struct uc_volume v = make_full_volume("v1");
-
-	(void)state;
-	uc_volume_lock_set_hang(HANG_MS);
-	lock_volume("v1", &lock);
-	in_fsync = hang_in_fsync;
-	assert_int_equal(uc_volume_store(&lock, &v, NULL), 0);
-	assert_int_equal(result_in_fsync, -EBUSY);
-	assert_int_equal(lock_from_elsewhere(), -EBUSY); /* the time begins anew */
-	assert_int_equal(uc_volume_lock_beat(), 0);
-	uc_volume_unlock(&lock);
-}
-
-static void a_process_that_hangs_is_not_robbed_by_another(void **state)
-{
-	struct uc_volume_lock lock = UC_VOLUME_LOCK_NONE;
-	int fd;
-
-	(void)state;
-	uc_volume_lock_set_hang(HANG_MS);
-	make_dir("s/volumes/v1");
-	fd = open_dir("s/volumes/v1"); /* as another process has it */
-	assert_int_equal(flock(fd, LOCK_EX), 0);
-	now += 10 * HANG_MS;
-	assert_int_equal(uc_volume_lock(&store, "v1", false, &lock, NULL), -EBUSY);
-	close(fd);
 }
 
 /* -------------------------------------------------------------- loading, storing */
@@ -601,7 +276,7 @@ static void a_store_that_fails_leaves_the_old_state(void **state)
 
 		lock_volume("v1", &lock);
 		v.capacity = 2000;
-		arm(n);
+		fail_step(n, false);
 		r = uc_volume_store(&lock, &v, &err);
 		if (steps < n) {
 			assert_int_equal(r, 0);
@@ -610,7 +285,7 @@ static void a_store_that_fails_leaves_the_old_state(void **state)
 		}
 		assert_int_equal(r, -EIO);
 		assert_int_equal(strncmp(err.msg, "write the state of volume `v1`: ", 32), 0);
-		arm(0);
+		fail_nothing();
 		/* After the rename a crash may leave either. */
 		if (stored("v1") == 2000) {
 			v.capacity = 1000;
@@ -699,7 +374,7 @@ static void forgetting_goes_on_where_it_has_failed(void **state)
 		remove_tree("s/volumes/v1");
 		fill_v1();
 		lock_volume("v1", &lock);
-		arm(n);
+		fail_step(n, false);
 		r = uc_volume_forget(&store, &lock, "v1", &err);
 		if (steps < n) {
 			assert_int_equal(r, 0);
@@ -707,7 +382,7 @@ static void forgetting_goes_on_where_it_has_failed(void **state)
 		}
 		assert_int_equal(r, -EIO);
 		assert_true(*err.msg);
-		arm(0);
+		fail_nothing();
 		/* Nothing else goes before the state is gone. */
 		if (stored("v1") == 1000)
 			assert_string_equal(
@@ -804,16 +479,6 @@ int main(void)
 		T(a_state_directory_that_is_there_is_used),
 		T(what_cannot_be_a_state_directory_is_refused_by_name),
 		T(a_state_directory_that_cannot_be_made_leaves_no_descriptor),
-		T(a_volume_that_is_not_there_cannot_be_locked_unless_it_is_made),
-		T(a_locked_volume_is_busy_for_everybody_else),
-		T(what_is_no_directory_is_not_locked),
-		T(a_lock_of_a_directory_that_was_removed_meanwhile_is_no_lock),
-		T(a_directory_that_was_replaced_meanwhile_is_locked_anew),
-		T(an_operation_that_gives_signs_of_life_keeps_its_lock),
-		T(an_operation_that_hangs_loses_its_lock_and_can_store_nothing),
-		T(a_lost_lock_that_is_released_takes_nothing_from_its_new_holder),
-		T(a_lock_is_not_taken_away_while_the_state_is_written),
-		T(a_process_that_hangs_is_not_robbed_by_another),
 		T(what_is_stored_is_loaded),
 		T(a_volume_without_a_state_is_not_found),
 		T(a_torn_state_is_never_taken_for_one),
