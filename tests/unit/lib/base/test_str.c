@@ -1,46 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/scarce.h"
 #include "tests/lib/unit.h"
 #include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/macros.h"
 #include "lib/base/str.h"
-
-static unsigned allocations_left = UINT_MAX;
-
-static bool may_allocate(void)
-{
-	return allocations_left == UINT_MAX || (allocations_left && allocations_left--);
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return may_allocate() ? __real_calloc(n, size) : NULL;
-}
-
-char *__real_strdup(const char *s);
-char *__wrap_strdup(const char *s);
-char *__wrap_strdup(const char *s)
-{
-	return may_allocate() ? __real_strdup(s) : NULL;
-}
 
 char *__real_strndup(const char *s, size_t n);
 char *__wrap_strndup(const char *s, size_t n);
 char *__wrap_strndup(const char *s, size_t n)
 {
 	return may_allocate() ? __real_strndup(s, n) : NULL;
-}
-
-void *__real_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
-{
-	return may_allocate() ? __real_reallocarray(p, n, size) : NULL;
 }
 
 /* ------------------------------------------------------------------ comparison */

@@ -1,49 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/scarce.h"
 #include "tests/lib/unit.h"
 #include "tests/lib/volume.h"
 #include <errno.h>
-#include <limits.h>
 
 #include "lib/base/macros.h"
 #include "lib/vol/split.h"
-
-static unsigned allocations_left = UINT_MAX;
-
-static bool may_allocate(void)
-{
-	if (allocations_left == UINT_MAX)
-		return true;
-	if (!allocations_left)
-		return false;
-	allocations_left--;
-	return true;
-}
-
-static void *scarce_malloc(size_t n)
-{
-	return may_allocate() ? malloc(n) : NULL;
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return may_allocate() ? __real_calloc(n, size) : NULL;
-}
-
-char *__real_strdup(const char *s);
-char *__wrap_strdup(const char *s);
-char *__wrap_strdup(const char *s)
-{
-	return may_allocate() ? __real_strdup(s) : NULL;
-}
-
-void *__real_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
-{
-	return may_allocate() ? __real_reallocarray(p, n, size) : NULL;
-}
 
 static json_t *full_json(void)
 {
