@@ -770,7 +770,7 @@ static void what_is_advertised_is_there(void **state)
 
 /* -------------------------------------------------------------------- memory */
 
-static void without_memory_every_answer_is_resource_exhausted(void **state)
+static void without_memory_every_answer_is_unavailable(void **state)
 {
 	Csi__V1__CreateVolumeRequest create_q = create_request();
 	Csi__V1__ControllerGetVolumeRequest get_q;
@@ -855,7 +855,7 @@ int main(void)
 		T(capacity_is_asked_of_the_backend),
 		T(there_is_no_capacity_for_what_is_not_supported_or_elsewhere),
 		T(what_is_advertised_is_there),
-		T(without_memory_every_answer_is_resource_exhausted),
+		T(without_memory_every_answer_is_unavailable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
