@@ -261,7 +261,7 @@ static const struct head_case head_cases[] = {
 	{ "empty :path", ":method=POST\n:path=\ncontent-type=application/grpc", MALFORMED },
 	{ "space in :path", ":method=POST\n:path=/t.S/M x\ncontent-type=application/grpc",
 	  MALFORMED },
-	{ "two :path", ":method=POST\n:path=/t.S/M\n" BASE, MALFORMED },
+	{ "two :path", ":path=/t.S/M\n" BASE, MALFORMED },
 	{ "two :method", ":method=POST\n" BASE, MALFORMED },
 	{ "two :authority", ":authority=a\n:authority=b\n" BASE, MALFORMED },
 	{ "two :scheme", ":scheme=http\n" BASE, MALFORMED },
