@@ -135,8 +135,10 @@ static void what_cannot_be_a_state_directory_is_refused_by_name(void **state)
 
 static void a_state_directory_that_cannot_be_made_leaves_no_descriptor(void **state)
 {
+	unsigned n;
+
 	(void)state;
-	for (unsigned n = 1;; n++) {
+	for (n = 1;; n++) {
 		struct uc_store s = UC_STORE_INIT;
 		int r;
 
@@ -152,6 +154,7 @@ static void a_state_directory_that_cannot_be_made_leaves_no_descriptor(void **st
 		assert_int_equal(s.fd, -1);
 		assert_int_equal(open_fds(), fds_before);
 	}
+	assert_int_equal(n, 5); /* mkdir, sync; mkdir, sync */
 }
 
 /* -------------------------------------------------------------- loading, storing */
