@@ -67,28 +67,12 @@ static int volume_dir(struct csi_local *l, const struct uc_volume *v, char **ret
 /* Positive: something is mounted at merged/, described in @ret_info; 0: nothing is. */
 static int look_at_merged(int dir_fd, struct uc_mount_info *ret_info, struct uc_err *err)
 {
-	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
-	cleanup_fd int fd = -1;
-	bool is_root;
-	uint64_t id;
-	int r;
+	cleanup_fd int fd =
+		openat(dir_fd, UC_CTL_MERGED, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
-	fd = openat(dir_fd, UC_CTL_MERGED, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : uc_fail(err, errno, "open `%s`", UC_CTL_MERGED);
-	r = uc_mount_id(fd, &id, &is_root);
-	if (r < 0)
-		return uc_fail(err, -r, "look at `%s`", UC_CTL_MERGED);
-	if (!is_root)
-		return 0;
-	r = uc_mount_info_get(fd, &info, err);
-	if (r == -ENOENT) /* unmounted in this very moment */
-		return 0;
-	if (r < 0)
-		return r;
-	*ret_info = info;
-	info = (struct uc_mount_info){ .id = 0 };
-	return 1;
+	return uc_mount_look(fd, ret_info, err);
 }
 
 bool csi_local_owns_mount(struct csi_backend *b, const struct uc_volume *v,

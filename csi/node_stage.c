@@ -69,21 +69,15 @@ int csi_node_open_merged(struct csi_node *n, const struct uc_volume *v,
 {
 	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
 	cleanup_fd int fd = -1;
-	bool is_root;
-	uint64_t id;
 	int r;
 
 	fd = openat(lock->fd, UC_CTL_MERGED, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return uc_fail(err, errno, "open the volume's mount");
-	r = uc_mount_id(fd, &id, &is_root);
-	if (r == 0 && is_root)
-		r = uc_mount_info_get(fd, &info, NULL);
-	if (r == -ENOENT) /* unmounted in this very moment */
-		is_root = false;
-	else if (r < 0)
-		return uc_fail(err, -r, "look at the volume's mount");
-	if (!is_root || !n->backend->ops->owns_mount(n->backend, v, &info))
+	r = uc_mount_look(fd, &info, err);
+	if (r < 0)
+		return r;
+	if (r == 0 || !n->backend->ops->owns_mount(n->backend, v, &info))
 		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not mounted",
 				v->id);
 	return take_fd(&fd);

@@ -198,31 +198,13 @@ static int open_point(const struct csi_target *t, struct uc_err *err)
 	return fd;
 }
 
-/* Positive: @fd is the root of a mount, described in @ret_info. */
-static int look_fd(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
-{
-	bool is_root;
-	uint64_t id;
-	int r;
-
-	r = uc_mount_id(fd, &id, &is_root);
-	if (r < 0)
-		return uc_fail(err, -r, "look at the mount");
-	if (!is_root)
-		return 0;
-	r = uc_mount_info_get(fd, ret_info, err);
-	if (r == -ENOENT) /* unmounted in this very moment */
-		return 0;
-	return r < 0 ? r : 1;
-}
-
 int csi_target_look(const struct csi_target *t, struct uc_mount_info *ret_info, struct uc_err *err)
 {
 	cleanup_fd int fd = open_point(t, err);
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
-	return look_fd(fd, ret_info, err);
+	return uc_mount_look(fd, ret_info, err);
 }
 
 static int fail_foreign(const struct csi_target *t, const char *id,
@@ -256,15 +238,22 @@ static int check_empty(const struct csi_target *t, int fd, struct uc_err *err)
 	return 0;
 }
 
+static int fail_not_mounted(const struct uc_volume *v, struct uc_err *err)
+{
+	return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not mounted", v->id);
+}
+
 /* Whether what is mounted is what would be mounted now. */
-static int is_current(const struct uc_mount_info *info, int source_fd, uint64_t attr_set,
-		      struct uc_err *err)
+static int is_current(const struct uc_volume *v, const struct uc_mount_info *info, int source_fd,
+		      uint64_t attr_set, struct uc_err *err)
 {
 	cleanup_mount_info struct uc_mount_info source = { .id = 0 };
-	int r = uc_mount_info_get(source_fd, &source, err);
+	int r = uc_mount_look(source_fd, &source, err);
 
 	if (r < 0)
-		return r == -ENOENT ? csi_as(err, r, UC_GRPC_FAILED_PRECONDITION) : r;
+		return r;
+	if (r == 0)
+		return fail_not_mounted(v, err);
 	return info->dev == source.dev && (info->read_only || !(attr_set & UC_MOUNT_RDONLY));
 }
 
@@ -280,13 +269,13 @@ int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const st
 	fd = open_point(t, err);
 	if (fd < 0)
 		return fd;
-	r = look_fd(fd, &info, err);
+	r = uc_mount_look(fd, &info, err);
 	if (r < 0)
 		return r;
 	if (r > 0) {
 		if (!b->ops->owns_mount(b, v, &info))
 			return fail_foreign(t, v->id, &info, err);
-		r = is_current(&info, source_fd, attr_set, err);
+		r = is_current(v, &info, source_fd, attr_set, err);
 		if (r != 0)
 			return r < 0 ? r : 0;
 		uc_closep(&fd);
@@ -301,8 +290,7 @@ int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const st
 	if (r == 0)
 		r = uc_mount_clone(source_fd, attr_set, attr_clr, &clone, err);
 	if (r == -ENOENT) /* unmounted in this very moment */
-		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION, "volume `%s` is not mounted",
-				v->id);
+		return fail_not_mounted(v, err);
 	if (r == 0)
 		r = uc_mount_attach(clone, fd, err);
 	return r;

@@ -88,18 +88,13 @@ static int clear_top(const struct ufs_target *t, const char *volume_id, struct u
 {
 	cleanup_fd int fd = openat(t->parent_fd, t->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	cleanup_mount_info struct uc_mount_info info = { 0 };
-	bool is_root = false;
-	uint64_t id;
 	int r;
 
 	if (fd < 0)
 		return errno == ENOENT ? 0
 				       : uc_fail(err, errno, "look at `%s`", UC_PRINTABLE(t->path));
-	r = uc_mount_id(fd, &id, &is_root);
-	if (r < 0 || !is_root)
-		return r < 0 ? uc_fail(err, -r, "look at `%s`", UC_PRINTABLE(t->path)) : 0;
-	r = uc_mount_info_get(fd, &info, err);
-	if (r < 0)
+	r = uc_mount_look(fd, &info, err);
+	if (r <= 0)
 		return r;
 	if (strcmp(info.fstype, "fuse.union-fs") != 0 ||
 	    (volume_id && strcmp(info.source, volume_id) != 0) || !is_dead(fd)) {

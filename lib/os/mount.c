@@ -368,6 +368,18 @@ static int fill(struct uc_mount_info *info, struct libmnt_fs *fs)
 	return 0;
 }
 
+/* The last one mounted comes first. */
+static int open_table(struct libmnt_table **ret_table, struct libmnt_iter **ret_iter,
+		      struct uc_err *err)
+{
+	int r = read_table(ret_table, err);
+
+	if (r < 0)
+		return r;
+	*ret_iter = mnt_new_iter(MNT_ITER_BACKWARD);
+	return *ret_iter ? 0 : uc_fail(err, ENOMEM, "read the mount table");
+}
+
 int uc_mount_each(int (*fn)(void *data, const struct uc_mount_info *info), void *data,
 		  struct uc_err *err)
 {
@@ -376,61 +388,42 @@ int uc_mount_each(int (*fn)(void *data, const struct uc_mount_info *info), void 
 	struct libmnt_fs *fs;
 	int r;
 
-	r = read_table(&table, err);
-	if (r < 0)
-		return r;
-	iter = mnt_new_iter(MNT_ITER_BACKWARD);
-	if (!iter)
-		return uc_fail(err, ENOMEM, "read the mount table");
-	while (mnt_table_next_fs(table, iter, &fs) == 0) {
-		cleanup_mount_info struct uc_mount_info info = { .is_root = true };
+	r = open_table(&table, &iter, err);
+	while (r == 0 && mnt_table_next_fs(table, iter, &fs) == 0) {
+		cleanup_mount_info struct uc_mount_info info = { .id = 0 };
 
 		if (fill(&info, fs) < 0)
 			return uc_fail(err, ENOMEM, "read the mount table");
 		r = fn(data, &info);
-		if (r != 0)
-			return r;
 	}
-	return 0;
+	return r;
 }
 
-struct find_id {
-	uint64_t id;
-	struct uc_mount_info *ret_info;
-};
-
-static int is_id(void *data, const struct uc_mount_info *info)
+int uc_mount_look(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
 {
-	struct find_id *find = data;
-
-	if (info->id != find->id)
-		return 0;
-	*find->ret_info = *info;
-	/* The table's walk releases its own; hand out copies. */
-	if (copy(&find->ret_info->root, info->root) < 0 ||
-	    copy(&find->ret_info->target, info->target) < 0 ||
-	    copy(&find->ret_info->fstype, info->fstype) < 0 ||
-	    copy(&find->ret_info->source, info->source) < 0)
-		return -ENOMEM;
-	return 1;
-}
-
-int uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
-{
-	struct uc_mount_info info = { 0 };
-	struct find_id find = { .ret_info = &info };
+	cleanup_with(mnt_unref_tablep) struct libmnt_table *table = NULL;
+	cleanup_with(mnt_free_iterp) struct libmnt_iter *iter = NULL;
+	struct libmnt_fs *fs;
 	bool is_root = false;
+	uint64_t id = 0;
 	int r;
 
-	r = uc_mount_id(fd, &find.id, &is_root);
+	r = uc_mount_id(fd, &id, &is_root);
 	if (r < 0)
-		return uc_fail(err, -r, "look up a mount");
-	r = uc_mount_each(is_id, &find, err);
-	if (r < 0)
-		return r;
-	if (r == 0)
-		return uc_fail(err, ENOENT, "look up a mount");
-	info.is_root = is_root;
-	*ret_info = info;
-	return 0;
+		return uc_fail(err, -r, "look at a mount");
+	if (!is_root)
+		return 0;
+	r = open_table(&table, &iter, err);
+	while (r == 0 && mnt_table_next_fs(table, iter, &fs) == 0) {
+		cleanup_mount_info struct uc_mount_info info = { .id = 0 };
+
+		if ((uint64_t)mnt_fs_get_id(fs) != id)
+			continue;
+		if (fill(&info, fs) < 0)
+			return uc_fail(err, ENOMEM, "look at a mount");
+		*ret_info = info;
+		info = (struct uc_mount_info){ .id = 0 };
+		return 1;
+	}
+	return r;
 }

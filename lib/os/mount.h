@@ -105,7 +105,6 @@ int uc_unmount_at(int parent_fd, const char *name, int flags, struct uc_err *err
 /** struct uc_mount_info - what the kernel says of one mount */
 struct uc_mount_info {
 	uint64_t id;
-	bool is_root;   /* the descriptor is the root of its mount */
 	bool read_only; /* the mount or its superblock is */
 	dev_t dev;      /* of the superblock */
 	char *root;     /* path of the mount's root within its filesystem */
@@ -120,15 +119,16 @@ void uc_mount_info_done(struct uc_mount_info *info);
 #define cleanup_mount_info __attribute__((cleanup(uc_mount_info_done)))
 
 /**
- * uc_mount_info_get() - Look up the mount that a descriptor lies on
+ * uc_mount_look() - Look at what is mounted where a descriptor lies
  * @fd:		Descriptor (borrowed; may be O_PATH)
- * @ret_info:	Result; release with uc_mount_info_done().  Untouched on failure
+ * @ret_info:	If positive, the mount; release with uc_mount_info_done()
  *
  * Touches no filesystem: a dead or hung one is described like any other.
  *
- * Return: 0, -ENOENT (the mount is not in this process' table: detached), another negative errno
+ * Return: positive if the descriptor is the root of a mount, 0 if it is not, or not any more
+ * (the mount is not in this process' table: detached), or a negative errno
  */
-int uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
+int uc_mount_look(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
 
 /**
  * uc_mount_id() - Which mount a descriptor lies on
@@ -144,7 +144,7 @@ int uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root);
 
 /**
  * uc_mount_each() - Go through this process' mount table
- * @fn:		Called with each mount (borrowed; is_root is set), last mounted first; a value other
+ * @fn:		Called with each mount (borrowed), last mounted first; a value other
  * than 0 ends the walk
  *
  * Return: what @fn returned, 0 at the end, or a negative errno

@@ -113,22 +113,21 @@ int __wrap_uc_mount_id(int fd, uint64_t *ret_id, bool *ret_is_root)
 	return 0;
 }
 
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
-int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
+int __wrap_uc_mount_look(int fd, struct uc_mount_info *ret_info, struct uc_err *err);
+int __wrap_uc_mount_look(int fd, struct uc_mount_info *ret_info, struct uc_err *err)
 {
 	struct fake_mount *m;
 	struct stat st;
 
 	if (fails())
-		return uc_fail(err, EIO, "look up a mount");
+		return uc_fail(err, EIO, "look at a mount");
 	if (fstat(fd, &st) < 0)
-		return uc_fail(err, errno, "look up a mount");
+		return uc_fail(err, errno, "look at a mount");
 	m = fake_mount_on(&st);
 	if (!m)
-		return uc_fail(err, ENOENT, "look up a mount");
+		return 0;
 	*ret_info = (struct uc_mount_info){
 		.id = (uint64_t)(m - fake_mounts.list) + 100,
-		.is_root = true,
 		.read_only = m->attr_set & UC_MOUNT_RDONLY,
 		.dev = m->dev,
 		.root = strdup("/"),
@@ -136,7 +135,7 @@ int __wrap_uc_mount_info_get(int fd, struct uc_mount_info *ret_info, struct uc_e
 		.fstype = strdup(m->fstype),
 		.source = strdup(m->source),
 	};
-	return 0;
+	return 1;
 }
 
 /* What was cloned and not attached is gone with its descriptor. */
