@@ -100,7 +100,7 @@ static const char *check_labels(const char *s)
 		for (; *s != '"'; s++) {
 			if (*s == '\n' || !*s)
 				return NULL;
-			if (*s == '\\' && !strchr("\\\"n", *++s))
+			if (*s == '\\' && (!*++s || !strchr("\\\"n", *s)))
 				return NULL;
 		}
 		s++;
@@ -180,7 +180,6 @@ static void check_sample(struct exposition *e, const char *line)
 	const char *rest = line + n;
 	struct family *f;
 	char *end;
-	double v;
 
 	assert_true(is_name(line, n));
 	f = family_of(e, line, n, true);
@@ -198,9 +197,8 @@ static void check_sample(struct exposition *e, const char *line)
 		assert_string_not_equal(e->series[i], e->series[e->n_series]);
 	e->n_series++;
 	assert_true(isdigit((unsigned char)rest[1]));
-	v = strtod(rest + 1, &end);
+	(void)strtod(rest + 1, &end);
 	assert_int_equal(*end, '\n');
-	assert_true(v >= 0);
 }
 
 static void check_format(const char *s)

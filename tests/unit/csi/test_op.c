@@ -19,6 +19,17 @@ int __wrap_uc_volume_lock_beat(void)
 	return beat_result;
 }
 
+static int call_beat_result;
+static unsigned call_beats;
+
+int __wrap_uc_call_beat(struct uc_call *c);
+int __wrap_uc_call_beat(struct uc_call *c)
+{
+	(void)c;
+	call_beats++;
+	return call_beat_result;
+}
+
 static struct uc_call call;
 
 static int set_up(void **state)
@@ -26,8 +37,8 @@ static int set_up(void **state)
 	(void)state;
 	uc_log_init(UC_LOG_WARN, UC_LOG_TEXT);
 	fake_call_init(&call, NULL, "NodeStageVolume");
-	beat_result = 0;
-	beats = 0;
+	beat_result = call_beat_result = 0;
+	beats = call_beats = 0;
 	return 0;
 }
 
@@ -76,6 +87,23 @@ static void a_step_of_an_operation_that_lost_its_lock_is_refused(void **state)
 	assert_int_equal(csi_step(&start, NULL, "x"), -ECANCELED);
 }
 
+static void a_beat_reaches_the_call_and_the_lock_though_one_refuses(void **state)
+{
+	struct csi_op op = { .call = &call, .volume_id = "v1" }, start = { .volume_id = "v1" };
+
+	(void)state;
+	assert_int_equal(csi_beat(&op), 0);
+	call_beat_result = -ECANCELED;
+	assert_int_equal(csi_beat(&op), -ECANCELED);
+	call_beat_result = 0;
+	beat_result = -ESTALE;
+	assert_int_equal(csi_beat(&op), -ESTALE);
+	assert_int_equal(call_beats, 3);
+	assert_int_equal(beats, 3);
+	assert_int_equal(csi_beat(&start), -ESTALE);
+	assert_int_equal(call_beats, 3);
+}
+
 static void endless_text_is_cut(void **state)
 {
 	struct csi_op op = { .call = &call, .volume_id = "v1" };
@@ -96,6 +124,7 @@ int main(void)
 		T(a_step_without_a_request_is_told_to_the_lock_alone),
 		T(a_step_of_an_operation_that_was_given_up_is_refused),
 		T(a_step_of_an_operation_that_lost_its_lock_is_refused),
+		T(a_beat_reaches_the_call_and_the_lock_though_one_refuses),
 		T(endless_text_is_cut),
 	};
 

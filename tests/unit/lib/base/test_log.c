@@ -194,7 +194,6 @@ static void hostile_text_stays_one_line(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(hostile); i++) {
-		setenv("JOURNAL_STREAM", "8:1", 1);
 		capture(UC_LOG_INFO, UC_LOG_TEXT);
 		setenv("JOURNAL_STREAM", "8:1", 1);
 		uc_log_init(UC_LOG_INFO, UC_LOG_TEXT);
