@@ -184,6 +184,7 @@ DEPS_test  := acl attr btrfs-progs fio git iproute2 libcmocka-dev man-db procps 
 	xfsprogs
 DEPS_lint  := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_bench := fio mergerfs
+DEPS_vm    := busybox-static cpio kmod xz-utils
 
 # --------------------------------------------------------- 4 how we build
 BINS := $(foreach p,$(PROGRAMS),$(BIN)/$($(p)_BIN))
@@ -211,7 +212,7 @@ build/.deps-%: Makefile
 	@mkdir -p build
 	$(call need,$(DEPS_$*))
 	@touch $@
-.SECONDARY: build/.deps-build build/.deps-test build/.deps-lint build/.deps-bench
+.SECONDARY: build/.deps-build build/.deps-test build/.deps-lint build/.deps-bench build/.deps-vm
 
 PKG_CFLAGS = $(shell $(PKG_CONFIG) --cflags $(csi_PKGS) $(union-fs_PKGS))
 VERSION_DEF = -DUC_VERSION='"$(VERSION)"'
@@ -330,7 +331,7 @@ SAN_PRELOAD  = $(if $(SAN),$(shell $(CC) -print-file-name=$(if $(findstring thre
 SAN_ENV      = $(if $(SAN),ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 SAN_PRELOAD=$(SAN_PRELOAD))
 
-.PHONY: test test-unit test-blackbox test-sanitizers test-trixie conformance
+.PHONY: test test-unit test-blackbox test-sanitizers test-vm test-trixie conformance
 test: test-unit test-blackbox  ## everything that needs only Debian's packages; as root
 test-unit: $(UNIT_BINS) | build/.deps-test  ## cmocka tests: no root, no network
 	@tests/unit/run $(B)/test-work/unit $(UNIT_BINS)
@@ -339,6 +340,8 @@ test-blackbox: all test-tools | build/.deps-test  ## pytest against the built pr
 	  $(PYTHON) -m pytest -q -p no:cacheprovider -n $(PYTEST_JOBS) $(PYTEST_ARGS) $(TESTS)
 test-sanitizers:  ## what sanitizers find most in, with each of them
 	@tests/sanitizers
+test-vm: all test-tools | build/.deps-test build/.deps-vm  ## what needs another kernel than this machine's, in VMs; as root
+	@tests/vm/suite
 test-trixie:  ## build and unit tests in a Debian 13 chroot
 	@tests/trixie
 
@@ -359,13 +362,14 @@ bench: all test-tools $(BENCH_CLIENT) | build/.deps-test build/.deps-bench  ## t
 .PHONY: deps
 deps:  ## install the Debian packages that are missing for any target (as root), or print the one command
 	@mkdir -p build
-	$(call need,$(sort $(DEPS_build) $(DEPS_test) $(DEPS_lint) $(DEPS_bench)))
-	@touch build/.deps-build build/.deps-test build/.deps-lint build/.deps-bench
+	$(call need,$(sort $(DEPS_build) $(DEPS_test) $(DEPS_lint) $(DEPS_bench) $(DEPS_vm)))
+	@touch build/.deps-build build/.deps-test build/.deps-lint build/.deps-bench build/.deps-vm
 
 # ----------------------------------------------------------------- 6 lint
 C_FILES = $(LIB_SRCS) lib/base/version.c $(foreach p,$(PROGRAMS),$($(p)_SRCS))
 H_FILES = $(sort $(wildcard lib/*/*.h $(addsuffix /*.h,$(PROGRAMS))))
-SH_FILES = .ci/run tests/demo tests/sanitizers tests/trixie tests/unit/run tests/conformance/run $(wildcard tests/lint/*.sh)
+SH_FILES = .ci/run tests/demo tests/sanitizers tests/trixie tests/unit/run tests/conformance/run \
+	$(wildcard tests/lint/*.sh tests/vm/*)
 TEST_C_FILES = $(UNIT_SRCS) $(wildcard tests/lib/*.[ch] tests/bench/*.c)
 .PHONY: lint hdr-check fmt tidy
 lint: build/.deps-lint build/.deps-test  ## warnings as errors, headers, format, layers, symbols, clang-tidy, cppcheck, shellcheck
