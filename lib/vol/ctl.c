@@ -28,6 +28,7 @@
 
 enum {
 	REPLY_MAX = 1024 * 1024, /* 1024 branches with long paths */
+	CUT_MS = 10,
 };
 
 /* Waits for @events; 0, -ETIMEDOUT or another negative errno. */
@@ -203,18 +204,27 @@ int uc_ctl_kill(const char *dir, struct uc_err *err)
 	return 0;
 }
 
+static int ask_once(const char *dir, const char *op, uint64_t end_ms, json_t **ret_reply,
+		    struct uc_err *err)
+{
+	cleanup_fd int fd = connect_to(dir, err);
+
+	return fd < 0 ? fd : exchange(fd, op, end_ms, ret_reply, err);
+}
+
 int uc_ctl_call(const char *dir, const char *op, uint64_t timeout_ms, json_t **ret_reply,
 		struct uc_err *err)
 {
 	uint64_t end_ms = uc_now_ms() + timeout_ms;
 	cleanup_json json_t *reply = NULL;
-	cleanup_fd int fd = -1;
 	int r;
 
-	fd = connect_to(dir, err);
-	if (fd < 0)
-		return uc_wrap(err, fd, "ask the volume server (%s)", op);
-	r = exchange(fd, op, end_ms, &reply, err);
+	for (;;) {
+		r = ask_once(dir, op, end_ms, &reply, err);
+		if ((r != -ECONNRESET && r != -EPIPE) || uc_now_ms() >= end_ms)
+			break;
+		uc_sleep_ms(CUT_MS); /* it is ending: then nobody listens any more */
+	}
 	if (r == 0)
 		r = check_reply(reply, err);
 	if (r < 0)

@@ -56,6 +56,8 @@ int uc_ctl_kill(const char *dir, struct uc_err *err);
  * @ret_reply:	The answer, if it is ok (owned by the caller); or NULL
  * @err:	Error detail, the server's own where it answered; or NULL
  *
+ * One that ends before it has answered is asked again: then nobody serves, or its successor does.
+ *
  * Return: 0; -ECONNREFUSED (nobody serves: no socket, or a stale one); -ETIMEDOUT; the server's
  * negative errno; another negative errno
  */
