@@ -235,6 +235,28 @@ static int open_image(struct csi_local *l, const struct uc_volume *v, size_t i, 
 	return take_fd(&fd);
 }
 
+/*
+ * A pool that was mounted anew may give its files other numbers: a second device on what is the
+ * same file would be a second filesystem on it.
+ */
+static int check_not_attached(struct csi_local *l, const struct uc_volume *v, size_t i,
+			      const struct stat *st, struct uc_err *err)
+{
+	const struct uc_branch *b = &v->branches[i];
+	struct uc_loopdev loop;
+	int r;
+
+	if (!b->file_ino || (b->file_dev == st->st_dev && b->file_ino == st->st_ino))
+		return 0;
+	r = csi_branch_find(l, v, i, &loop, err);
+	if (r == 0)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"`%s` has another file behind it than is in the pool now: unstage "
+				"the volume",
+				UC_LOOPDEV_PATH(&loop));
+	return r == -ENOENT ? 0 : r;
+}
+
 int csi_branch_attach(struct csi_local *l, struct uc_volume *v, size_t i,
 		      struct uc_loopdev *ret_loop, struct uc_err *err)
 {
@@ -246,7 +268,10 @@ int csi_branch_attach(struct csi_local *l, struct uc_volume *v, size_t i,
 	fd = open_image(l, v, i, &st, err);
 	if (fd < 0)
 		return uc_wrap(err, fd, "attach branch %zu", i);
-	r = uc_loopdev_attach(fd, csi_branch_name(name, v->id, i, CSI_IMAGE), ret_loop, err);
+	r = check_not_attached(l, v, i, &st, err);
+	if (r == 0)
+		r = uc_loopdev_attach(fd, csi_branch_name(name, v->id, i, CSI_IMAGE), ret_loop,
+				      err);
 	if (r < 0)
 		return uc_wrap(err, r, "attach branch %zu", i);
 	v->branches[i].file_dev = st.st_dev;

@@ -118,11 +118,11 @@ int csi_local_find_use(struct csi_local *l, int dir_fd, const struct uc_volume *
 	r = look_at_merged(dir_fd, &merged, err);
 	if (r < 0)
 		return r;
-	if (r > 0)
+	if (r > 0 && csi_local_owns_mount(&l->base, v, &merged))
 		use.merged = &merged;
 	r = uc_mount_each(find_use, &use, err);
 	*ret_place = use.place;
-	return r;
+	return r == -ENOMEM ? uc_fail(err, ENOMEM, "look for users of volume `%s`", v->id) : r;
 }
 
 static int fail_foreign(const struct uc_volume *v, const struct uc_mount_info *info,
@@ -269,7 +269,12 @@ static int up_union(struct csi_local *l, const struct csi_op *op, struct uc_volu
 	r = ask_server(l, v, "status", SERVER_STATUS_MS, NULL);
 	if (r == 0 && csi_local_check_up(&l->base, v, NULL) == 0)
 		return 0;
-	if (r != -ECONNREFUSED) /* it hangs, stops, or its union is gone: not to be built on */
+	if (r == 0)
+		return csi_fail(err, UC_GRPC_FAILED_PRECONDITION,
+				"volume `%s` has a server, but is not mounted at `%s` any more: "
+				"unpublish and unstage it",
+				v->id, UC_CTL_MERGED);
+	if (r != -ECONNREFUSED) /* it hangs or stops: not to be built on */
 		return csi_fail(err, UC_GRPC_ABORTED, "volume `%s` has a server that is not ready",
 				v->id);
 	r = clear_dead(l, lock, v, MNT_DETACH, err);

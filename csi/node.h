@@ -85,12 +85,12 @@ int csi_node_lock(struct csi_node *n, const char *id, struct uc_volume_lock *loc
 		  struct uc_volume *v, struct uc_err *err);
 
 /**
- * csi_node_ensure_up() - Have a volume that is staged work, also if its server has died, or
- * somebody has unmounted the staging path
+ * csi_node_ensure_up() - Have a volume that is staged work, also if its server has died
  *
  * It is brought up on what is there, not taken down before: pods may still have its files open,
- * and with them the kernel its branches.  Its targets show the dead server until they are
- * published again.
+ * and with them the kernel its branches.  Its staging path and its targets show the dead server
+ * until they are staged and published again.  Locks that a pod has on its files from before are
+ * not known to the new server.
  *
  * Return: 0 or a negative errno
  */

@@ -177,8 +177,6 @@ int csi_node_publish(struct csi_node *n, const struct csi_op *op,
 		return r;
 	csi_node_forget_boot(n, &v);
 	r = check_staged(&v, q, err);
-	if (r == 0) /* kubelet does not stage again what others on the node use already */
-		r = csi_node_ensure_up(n, op, &lock, &v, err);
 	if (r == 0) /* what cannot be reached is not recorded either */
 		r = csi_target_open(&n->roots, "target_path", q->target, &t, err);
 	if (r < 0)
@@ -186,6 +184,8 @@ int csi_node_publish(struct csi_node *n, const struct csi_op *op,
 	p = uc_volume_find_publish(&v, q->target);
 	was_done = p && p->done;
 	r = p ? check_same(&v, p, q, err) : check_further(&v, q, err);
+	if (r == 0) /* kubelet does not stage again what others on the node use already */
+		r = csi_node_ensure_up(n, op, &lock, &v, err);
 	if (r == 0 && !p)
 		r = record(op, &lock, &v, q, err);
 	if (r < 0)

@@ -8,7 +8,9 @@
  *
  * A stage that fails is undone at once; what a crash leaves of one is undone by
  * whoever finds STAGING or UNSTAGING: the retry, or start-up.  A volume that is
- * STAGED by a kernel that does not run any more is not staged.
+ * STAGED by a kernel that does not run any more is not staged.  One that is STAGED
+ * but whose server has died is brought up again as it is if it is published, and
+ * anew, from the ground, if it is not.
  */
 
 #include <errno.h>
@@ -267,9 +269,7 @@ int csi_node_ensure_up(struct csi_node *n, const struct csi_op *op, struct uc_vo
 			 v->id);
 		r = n->backend->ops->up(n->backend, op, lock, v, err);
 	}
-	if (r < 0) /* if it may only be slow nothing is taken away */
-		return r;
-	return mount_stage(n, op, lock, v, NULL, err); /* somebody may have unmounted it */
+	return r; /* if it may only be slow nothing is taken away */
 }
 
 /* Positive: it is staged already, as it is asked for, and works. */
@@ -283,7 +283,11 @@ static int is_staged(struct csi_node *n, const struct csi_op *op, struct uc_volu
 	r = check_same(v, q, err);
 	if (r < 0)
 		return r;
+	if (!v->n_publishes && n->backend->ops->check_up(n->backend, v, NULL) == -ENOTCONN)
+		return 0; /* nobody uses it: anew, from the ground */
 	r = csi_node_ensure_up(n, op, lock, v, err);
+	if (r == 0) /* somebody may have unmounted it */
+		r = mount_stage(n, op, lock, v, NULL, err);
 	return r < 0 ? r : 1;
 }
 

@@ -287,9 +287,10 @@ int csi_target_mount(const struct csi_target *t, struct csi_backend *b, const st
 			return fd;
 	}
 	r = check_empty(t, fd, err);
-	if (r == 0)
-		r = uc_mount_clone(source_fd, attr_set, attr_clr, &clone, err);
-	if (r == -ENOENT) /* unmounted in this very moment */
+	if (r < 0)
+		return r;
+	r = uc_mount_clone(source_fd, attr_set, attr_clr, &clone, err);
+	if (r == -EINVAL) /* unmounted in this very moment */
 		return fail_not_mounted(v, err);
 	if (r == 0)
 		r = uc_mount_attach(clone, fd, err);

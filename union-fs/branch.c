@@ -115,6 +115,14 @@ static int check_device(const struct uc_branch_spec *s, struct uc_err *err)
 	return 0;
 }
 
+/* The kernel keeps a filesystem for who has files of it open, and gives it to us, too. */
+static bool is_in_use(const char *device)
+{
+	cleanup_fd int fd = open(device, O_RDONLY | O_EXCL | O_CLOEXEC);
+
+	return fd < 0 && errno == EBUSY;
+}
+
 static int open_home(const struct uc_branch_spec *s, const struct uc_mount_opts *opts,
 		     bool read_only, struct ufs_branch *b, struct uc_err *err)
 {
@@ -127,6 +135,7 @@ static int open_home(const struct uc_branch_spec *s, const struct uc_mount_opts 
 	r = check_device(s, err);
 	if (r < 0)
 		return r;
+	b->shared = is_in_use(s->device);
 	r = uc_mount_fs(s->fstype, NULL, s->device, opts, read_only, &b->fs_fd, err);
 	if (r < 0)
 		return r;

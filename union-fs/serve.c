@@ -278,6 +278,16 @@ static int stop(void *data, struct uc_err *err)
 
 /* --- from the beginning to the end --- */
 
+/* Files that were open when the last server died are written past us. */
+static void share(struct serve *s, unsigned branch)
+{
+	log_warn("branch %u is in use by who has files of a union before this one open: the kernel "
+		 "keeps no attributes",
+		 branch);
+	s->cfg.exclusive = false;
+	s->cfg.attr_ms = 0;
+}
+
 static int open_branches(struct serve *s, struct uc_err *err)
 {
 	unsigned n = (unsigned)s->spec.n_branches;
@@ -292,6 +302,9 @@ static int open_branches(struct serve *s, struct uc_err *err)
 		r = ufs_branch_open_spec(&s->spec, i, &s->opts, &b[i], err);
 	if (r == 0)
 		r = ufs_branches_check(b, n, err);
+	for (unsigned i = 0; i < n && r == 0; i++)
+		if (b[i].shared)
+			share(s, i);
 	if (r < 0) {
 		ufs_branches_free(b, n);
 		return r;

@@ -82,6 +82,7 @@ struct ufs_branch {
 	enum ufs_branch_mode mode;
 	uint64_t min_free; /* bytes that must be free for it to get new files */
 	bool handles;      /* its filesystem has file handles that we may open */
+	bool shared;       /* its device was in use before: by a union whose server has died */
 	bool flush;        /* close() on it may report errors: a network filesystem */
 	unsigned filling;  /* lock; files in fs->filling_first that lie on it */
 	int64_t avoided;   /* lock; it has failed: nothing new goes there before this second, if

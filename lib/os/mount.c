@@ -264,8 +264,8 @@ int uc_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd, st
 	cleanup_fd int clone = -1;
 
 	clone = open_tree(fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-	if (clone < 0) /* EINVAL: it is in nobody's tree */
-		return uc_fail(err, errno == EINVAL ? ENOENT : errno, "clone a mount");
+	if (clone < 0)
+		return uc_fail(err, errno, "clone a mount");
 	if (attr_set || attr_clr) {
 		struct mount_attr attr = { .attr_set = attr_set, .attr_clr = attr_clr };
 

@@ -79,7 +79,8 @@ int uc_mount_fs(const char *fstype, const char *subtype, const char *source,
  * @attr_clr:	MOUNT_ATTR_* to clear
  * @ret_fd:	O_PATH descriptor of the clone (owned)
  *
- * Return: 0, -ENOENT if the mount is not mounted any more, or another negative errno
+ * Return: 0, -EINVAL if the mount is not mounted any more (or may not be cloned), or another
+ * negative errno
  */
 int uc_mount_clone(int fd, uint64_t attr_set, uint64_t attr_clr, int *ret_fd, struct uc_err *err);
 

@@ -64,6 +64,60 @@ def test_server_that_died_is_replaced_while_a_pod_still_has_its_files_open(up):
     assert leftovers(driver) == []
 
 
+def test_what_a_pod_writes_past_a_new_server_is_seen(up):
+    """It has a file of the old union open, and the kernel writes to the branch without asking anybody."""
+    driver, pid, target = up
+    with open(target / "f", "w+b", buffering=0) as f:
+        f.write(b"first")
+        os.kill(pid, signal.SIGKILL)
+        await_end(pid)
+        other = driver.publish("v", "t2")
+        assert os.stat(other / "f").st_size == 5
+        os.pwrite(f.fileno(), b"x" * 7000, 5)
+        assert os.stat(other / "f").st_size == 7005
+        assert len((other / "f").read_bytes()) == 7005
+    driver.unpublish("v", "t2")
+    driver.take_down("v")
+
+
+def test_image_that_was_replaced_is_not_attached_beside_the_old_one(up):
+    driver, pid, target = up
+    image = next(p for p in driver.branch_files("v") if p.suffix == ".img" and ".0." in p.name)
+    subprocess.run(["cp", "--sparse=always", image, f"{image}.new"], check=True)
+    with open(target / "f", "w+b", buffering=0) as f:
+        f.write(b"data")
+        os.kill(pid, signal.SIGKILL)
+        await_end(pid)
+        os.rename(f"{image}.new", image)
+        for call in (driver.stage, driver.publish):
+            code, text = status_of(call, "v")
+            assert code == Code.FAILED_PRECONDITION and "another file behind it" in text
+    driver.take_down("v")
+    assert leftovers(driver) == []
+
+
+def test_stage_mends_a_volume_that_nobody_uses_and_somebody_unmounted(driver):
+    volume_id = driver.create("v").volume_id
+    driver.attach(volume_id)
+    driver.stage(volume_id)
+    subprocess.run(["umount", "-l", driver.merged("v")], check=True)
+    driver.stage(volume_id)
+    (driver.publish(volume_id) / "f").write_text("data")
+    subprocess.run(["umount", "-l", driver.merged("v")], check=True)
+    code, text = status_of(driver.publish, volume_id, "t2")
+    assert code == Code.FAILED_PRECONDITION and "unpublish and unstage it" in text
+    driver.take_down(volume_id)
+
+
+def test_publish_needs_no_staging_path(up):
+    driver, _, target = up
+    subprocess.run(["umount", driver.staging("v")], check=True)
+    (driver.staging("v") / "somebody's").mkdir()
+    assert driver.publish("v") == target
+    os.rmdir(driver.staging("v") / "somebody's")
+    driver.take_down("v")
+
+
 def test_server_that_died_is_replaced_by_a_publish(up):
     """For a pod that comes while others use the volume kubelet only publishes."""
     driver, pid, target = up
@@ -71,7 +125,7 @@ def test_server_that_died_is_replaced_by_a_publish(up):
     os.kill(pid, signal.SIGKILL)
     await_end(pid)
     second = driver.publish("v", "t2")
-    for path in (second, driver.staging("v"), driver.publish("v")):
+    for path in (second, driver.publish("v")):
         assert (path / "f").read_text() == "data"
     assert len(servers(driver.work)) == 1
     driver.unpublish("v", "t2")

@@ -213,6 +213,7 @@ static void a_volume_that_does_not_work_is_brought_up_again_but_not_down(void **
 
 	(void)state;
 	assert_int_equal(stage(NULL), 0);
+	assert_int_equal(publish(NULL), 0);
 	for (n = 1; n < 100; n++) {
 		struct uc_err err = { 0 };
 		int r;
@@ -223,13 +224,23 @@ static void a_volume_that_does_not_work_is_brought_up_again_but_not_down(void **
 		fail_nothing();
 		assert_true(strstr(file_text("s/volumes/v1/state.json"), "\"staged\""));
 		must(stage(&err), &err);
-		check_staged(0);
+		check_staged(1);
 		if (r == 0)
 			break;
 	}
 	assert_in_range(n, 4, 40);
 	assert_int_equal(fake.downs, 0);
 	assert_int_equal(fake.ups, n + 1);
+}
+
+static void a_volume_that_does_not_work_and_nobody_uses_is_staged_anew(void **state)
+{
+	(void)state;
+	assert_int_equal(stage(NULL), 0);
+	fake.dead = true;
+	assert_int_equal(stage(NULL), 0);
+	assert_int_equal(fake.downs, 1);
+	check_staged(0);
 }
 
 static void a_group_is_applied_before_anybody_sees_the_volume(void **state)
@@ -468,6 +479,7 @@ int main(void)
 		T(an_unstage_that_fails_at_any_step_is_finished_by_the_retry),
 		T(a_volume_that_is_half_unstaged_can_be_staged_again),
 		T(a_volume_that_does_not_work_is_brought_up_again_but_not_down),
+		T(a_volume_that_does_not_work_and_nobody_uses_is_staged_anew),
 		T(a_group_is_applied_before_anybody_sees_the_volume),
 		T(a_volume_that_is_published_is_not_unstaged),
 		T(what_another_volume_has_at_a_target_does_not_hold_ours),

@@ -366,7 +366,7 @@ static void a_mount_that_fails_leaves_no_mount_and_no_descriptor(void **state)
 	struct uc_err err = { 0 };
 
 	(void)state;
-	fake_mounts.clone_result = -ENOENT;
+	fake_mounts.clone_result = -EINVAL;
 	assert_true(mount_at("k/pods/1", &err) < 0);
 	check_status(&err, UC_GRPC_FAILED_PRECONDITION, "volume `v1` is not mounted");
 	fake_mounts.clone_result = -EPERM;

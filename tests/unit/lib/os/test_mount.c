@@ -16,14 +16,12 @@
  */
 static char trace[2048];
 static unsigned calls, fail_at;
-static int failure;
 static const char *fs_says; /* what a filesystem context has to say; NULL: nothing */
 
 static void arm(unsigned n)
 {
 	calls = 0;
 	fail_at = n;
-	failure = EPERM;
 	fs_says = NULL;
 	trace[0] = '\0';
 }
@@ -38,7 +36,7 @@ __attribute__((format(printf, 1, 2))) static int note(const char *fmt, ...)
 	va_end(ap);
 	if (++calls != fail_at)
 		return 0;
-	errno = failure;
+	errno = EPERM;
 	return -1;
 }
 
@@ -495,17 +493,6 @@ static void a_clone_that_fails_leaves_no_descriptor(void **state)
 	}
 }
 
-static void what_is_not_mounted_any_more_is_not_there_to_be_cloned(void **state)
-{
-	int fd = -7;
-
-	(void)state;
-	arm(1);
-	failure = EINVAL;
-	assert_int_equal(uc_mount_clone(0, 0, 0, &fd, NULL), -ENOENT);
-	assert_int_equal(fd, -7);
-}
-
 static void a_mount_is_attached_by_descriptors_alone(void **state)
 {
 	struct uc_err err = { 0 };
@@ -654,7 +641,6 @@ int main(void)
 		T(the_filesystems_own_words_are_in_the_error_on_one_line),
 		T(a_clone_gets_its_attributes_before_it_is_seen),
 		T(a_clone_that_fails_leaves_no_descriptor),
-		T(what_is_not_mounted_any_more_is_not_there_to_be_cloned),
 		T(a_mount_is_attached_by_descriptors_alone),
 		T(a_mount_is_removed_through_its_parents_descriptor),
 		T(a_descriptor_tells_its_mount),
