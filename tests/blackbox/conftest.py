@@ -15,6 +15,7 @@ sys.path.insert(0, str(TOP / "build" / "gen" / "python"))
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "vm: also run by `make test-vm`, on another kernel than this machine's")
     if os.geteuid() != 0:
         pytest.exit("the black-box tests mount filesystems: run them as root", returncode=1)
 

@@ -46,6 +46,7 @@ def test_target_of_a_server_that_died_is_published_anew(up):
     driver.take_down("v")
 
 
+@pytest.mark.vm
 def test_server_that_died_is_replaced_while_a_pod_still_has_its_files_open(up):
     """The kernel keeps the branches in use for as long as the dead union is mounted with open files."""
     driver, pid, target = up

@@ -139,6 +139,7 @@ def test_what_stays_is_listed_exactly_once_while_other_names_come_and_go(make_un
 
 # ------------------------------------------------------------- directories on several branches
 
+@pytest.mark.vm
 def test_all_copies_of_a_directory_agree(area, make_union):
     os.chmod(area.path, 0o711)
     u = make_union(3)
@@ -604,6 +605,7 @@ def test_a_branch_inside_the_union_is_refused_or_harmless(area, make_union):
     assert run("find", u.path, check=False).returncode in (0, 1)
 
 
+@pytest.mark.vm
 def test_a_mapping_keeps_the_file_after_it_was_closed_and_removed(make_union, passthrough):
     u = make_union(2, passthrough=passthrough)
     fd = os.open(u.path / "f", os.O_RDWR | os.O_CREAT)

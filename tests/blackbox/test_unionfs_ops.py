@@ -450,6 +450,7 @@ def test_a_symlink_in_a_branch_cannot_lead_the_daemon_out_of_it(area, make_union
     assert sorted(os.listdir(outside)) == ["f"]
 
 
+@pytest.mark.vm
 def test_special_files_work(pair):
     def special(top):
         os.mkfifo(f"{top}/p")
@@ -483,6 +484,7 @@ def test_devices_and_set_id_programs_are_inert_if_the_mount_says_so(area, make_u
     assert USER(lambda: subprocess.run([str(u.path / "id"), "-u"], capture_output=True).stdout.decode()) == "1000\n"
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "\udcff\udcfe", " ", "\n", "-rf", "...", ".hidden", "a\tb", "%s%n"])
 def test_any_name_is_possible(pair, name):
     def names(top):
@@ -567,6 +569,7 @@ def test_a_nameless_file_gets_a_name_once_if_it_may(pair):
     pair.both(tmpfile)
 
 
+@pytest.mark.vm
 def test_flags_of_open_do_what_they_say(pair):
     def flags(top):
         f, results = make(f"{top}/f", b"0123456789"), []
@@ -610,6 +613,7 @@ def test_direct_io_reads_and_writes(pair):
     pair.both(direct)
 
 
+@pytest.mark.vm
 def test_space_is_allocated_punched_and_zeroed(pair):
     def allocate(top):
         results = []
@@ -624,6 +628,7 @@ def test_space_is_allocated_punched_and_zeroed(pair):
     pair.both(allocate)
 
 
+@pytest.mark.vm
 def test_data_and_holes_are_found(pair):
     def seek(top):
         results = []
@@ -643,6 +648,7 @@ def test_data_and_holes_are_found(pair):
     pair.both(seek)
 
 
+@pytest.mark.vm
 def test_ranges_are_copied_also_between_branches(pair):
     def copies(top):
         results, content = [], os.urandom(16) * 10000
@@ -756,6 +762,7 @@ def test_what_was_removed_can_still_be_looked_at(pair):
     pair.both(removed)
 
 
+@pytest.mark.vm
 def test_times_are_set_and_kept(pair):
     def times(top):
         results = []
@@ -801,6 +808,7 @@ def test_fsync_of_everything_succeeds(pair):
 
 # -------------------------------------------------------------------------------- programs
 
+@pytest.mark.vm
 def test_programs_run_and_cannot_be_written_meanwhile(pair):
     def programs(top):
         shutil.copy("/usr/bin/sleep", f"{top}/sleep")
@@ -838,6 +846,7 @@ def test_a_set_user_id_program_runs_as_its_owner(pair):
 IN_ALL = 0xFFF
 
 
+@pytest.mark.vm
 def test_inotify_tells_of_what_is_done_in_the_union(pair):
     def watch(top):
         os.mkdir(f"{top}/d")

@@ -53,6 +53,7 @@ def test_the_source_that_shows_becomes_the_target_that_shows(area, make_union, s
         assert u.where(to) == [], what
 
 
+@pytest.mark.vm
 def test_what_a_file_is_stays_the_same_when_it_is_renamed(make_union):
     u = make_union(2)
     write(u.path / "a", b"x")
@@ -66,6 +67,7 @@ def test_what_a_file_is_stays_the_same_when_it_is_renamed(make_union):
     assert read(u.path / "d" / "b") == b"y"
 
 
+@pytest.mark.vm
 def test_noreplace_refuses_a_target_on_any_branch(area, make_union):
     branches = [area.disk(DISK) for _ in range(2)]
     write(branches[0] / "a", b"a")
@@ -77,6 +79,7 @@ def test_noreplace_refuses_a_target_on_any_branch(area, make_union):
     assert (read(u.path / "b"), read(u.path / "c")) == (b"b", b"a")
 
 
+@pytest.mark.vm
 def test_exchange_works_on_one_branch_and_is_refused_between_two(area, make_union):
     branches = [area.disk(DISK) for _ in range(2)]
     write(branches[0] / "a", b"a")

@@ -54,6 +54,7 @@ def test_a_volume_of_devices_is_made_served_and_found_again(area, make_server, f
     assert tree(s.path, times=True) == before
 
 
+@pytest.mark.vm
 def test_branches_are_in_nobodys_mount_table_and_go_with_the_process(area, make_server):
     s = make_server(2)
     devices = [b["device"] for b in s.spec["branches"]]
@@ -67,6 +68,7 @@ def test_branches_are_in_nobodys_mount_table_and_go_with_the_process(area, make_
         wait_for(lambda d=d: errno_of(lambda: os.close(os.open(d, os.O_RDWR | os.O_EXCL))) == 0, "free device")
 
 
+@pytest.mark.vm
 def test_status_tells_what_is_served(make_server):
     s = make_server(2, policy="epmfs")
     st = s.ask("status")
@@ -166,6 +168,7 @@ def test_a_read_only_volume_takes_no_writes(area, make_server):
     assert errno_of(os.unlink, s.path / "f") == errno.EROFS
 
 
+@pytest.mark.vm
 def test_mount_flags_reach_the_union(area, make_server):
     s = make_server(2, mountFlags=["noatime,nosuid", "nodev"])
     line = next(m for m in open("/proc/self/mountinfo") if f" {s.path} " in m)
@@ -285,6 +288,7 @@ def test_two_servers_for_one_directory_are_impossible(area, make_server):
     write(s.path / "f", b"still works")
 
 
+@pytest.mark.vm
 @pytest.mark.parametrize("kind", ["device", "directory"])
 def test_two_servers_for_one_branch_are_impossible(area, make_server, kind):
     mine = [device_branch(*area.loop()) if kind == "device" else directory_branch(area) for _ in range(2)]
@@ -561,6 +565,7 @@ def test_reads_go_on_while_others_wait_for_a_disk(area, make_server):
         assert w.wait(30 * SLOW) == 0
 
 
+@pytest.mark.vm
 def test_a_union_whose_connection_is_aborted_is_detached_and_reported(make_server, area):
     s = make_server()
     write(s.path / "f", b"data")
