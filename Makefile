@@ -341,7 +341,7 @@ test-blackbox: all test-tools | build/.deps-test  ## pytest against the built pr
 test-sanitizers:  ## what sanitizers find most in, with each of them
 	@tests/sanitizers
 test-vm: all test-tools | build/.deps-test build/.deps-vm  ## what needs another kernel than this machine's, in VMs; as root
-	@tests/vm/suite
+	@PYTHON=$(PYTHON) tests/vm/suite
 test-trixie:  ## build and unit tests in a Debian 13 chroot
 	@tests/trixie
 
