@@ -59,6 +59,7 @@ LIB_SRCS := \
 	lib/os/blk.c \
 	lib/os/bounded.c \
 	lib/os/clock.c \
+	lib/os/dm.c \
 	lib/os/fd.c \
 	lib/os/loopdev.c \
 	lib/os/mkfs.c \
@@ -104,7 +105,7 @@ PROTOS := \
 PROGRAMS := csi union-fs
 
 csi_BIN       := union-csi
-csi_PKGS      := blkid jansson libnghttp2 libprotobuf-c mount
+csi_PKGS      := blkid devmapper jansson libnghttp2 libprotobuf-c mount
 csi_SRCS      := \
 	csi/capability.c \
 	csi/cli.c \
@@ -177,7 +178,7 @@ union-fs_SRCS := \
 	union-fs/view.c
 
 # Debian's packages: to build and run; to test; to lint; to measure.
-DEPS_build := e2fsprogs gcc libblkid-dev libc6-dev libjansson-dev libmount-dev libnghttp2-dev \
+DEPS_build := e2fsprogs gcc libblkid-dev libc6-dev libdevmapper-dev libjansson-dev libmount-dev libnghttp2-dev \
 	libprotobuf-c-dev make pkg-config protobuf-c-compiler protobuf-compiler
 DEPS_test  := acl attr btrfs-progs fio git iproute2 libcmocka-dev man-db procps python3 python3-grpcio \
 	python3-jsonschema python3-protobuf python3-pytest python3-pytest-xdist rsync sqlite3 systemd util-linux \

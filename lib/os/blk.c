@@ -8,12 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "lib/base/cleanup.h"
 #include "lib/base/str.h"
 #include "lib/os/blk.h"
 #include "lib/os/clock.h"
+#include "lib/os/fd.h"
 
 UC_DEFINE_CLEANUP(blkid_probe, blkid_free_probe)
 
@@ -126,6 +128,41 @@ int uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err)
 		return uc_fail(err, -r, "probe a device");
 	*ret_content = content;
 	return 0;
+}
+
+struct holders {
+	char allowed[32];
+	char found[64];
+};
+
+static int see_holder(void *data, const char *name)
+{
+	struct holders *h = data;
+
+	if (strcmp(name, h->allowed) == 0)
+		return 0;
+	snprintf(h->found, sizeof(h->found), "%s", name);
+	return 1;
+}
+
+int uc_blk_check_holders(dev_t dev, dev_t allowed, struct uc_err *err)
+{
+	struct holders h = { .found = "" };
+	cleanup_fd int fd = -1;
+	char path[64];
+	int r;
+
+	if (allowed)
+		snprintf(h.allowed, sizeof(h.allowed), "dm-%u", minor(allowed));
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/holders", major(dev), minor(dev));
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return uc_fail(err, errno, "open `%s`", path);
+	r = uc_dir_each(fd, see_holder, &h);
+	if (r > 0)
+		return uc_fail_as(err, EBUSY, 0, "device %u:%u is also mapped by `%s`", major(dev),
+				  minor(dev), UC_PRINTABLE(h.found));
+	return r < 0 ? uc_fail(err, -r, "read `%s`", path) : 0;
 }
 
 int uc_blk_size(int fd, uint64_t *ret_bytes)

@@ -4,6 +4,7 @@
 /* Block devices: what is on them, how large they are, who holds them. */
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "lib/base/err.h"
 
@@ -33,6 +34,19 @@ struct uc_blk_content {
  * Return: 0, or a negative errno (a read error is never taken for blank)
  */
 int uc_blk_probe(int fd, struct uc_blk_content *ret_content, struct uc_err *err);
+
+/**
+ * uc_blk_check_holders() - Whether nobody maps a device, but perhaps one mapped device
+ * @dev:	Device
+ * @allowed:	What may map it; 0: nothing
+ * @err:	Error detail that names the holder, or NULL
+ *
+ * What maps a device with device-mapper keeps others from mounting it, but not from mapping it
+ * once more.
+ *
+ * Return: 0, -EBUSY, or another negative errno
+ */
+int uc_blk_check_holders(dev_t dev, dev_t allowed, struct uc_err *err);
 
 /** uc_blk_size() - Size of a device in bytes; 0 or a negative errno */
 int uc_blk_size(int fd, uint64_t *ret_bytes);
