@@ -121,6 +121,7 @@ csi_SRCS      := \
 	csi/local.c \
 	csi/local_branch.c \
 	csi/local_create.c \
+	csi/local_map.c \
 	csi/local_recover.c \
 	csi/local_up.c \
 	csi/main.c \

@@ -7,12 +7,14 @@
  * Branch i of a volume is the file <id>.<i>.img in pool i mod n, beside it
  * <id>.<i>.json from which a lost state directory is rebuilt.  The files are
  * attached as loop devices, formatted when the volume is first staged, and
- * mounted by the volume server; a volume of one branch is mounted by us.
+ * mounted by the volume server; a volume of one device (one branch, or the mapped
+ * device of the layouts linear and striped) is mounted by us.
  */
 
 #include "csi/backend.h"
 #include "csi/pool.h"
 #include "lib/base/cleanup.h"
+#include "lib/os/dm.h"
 #include "lib/os/loopdev.h"
 #include "lib/vol/store.h"
 
@@ -122,11 +124,26 @@ int csi_branch_reserve(struct csi_local *l, const struct uc_volume *v, size_t i,
 int csi_branch_find(struct csi_local *l, const struct uc_volume *v, size_t i,
 		    struct uc_loopdev *ret_loop, struct uc_err *err);
 
-/** csi_branch_format() - Have a filesystem on a branch's device, by the rule of lib/vol/state.h;
- * stores the state, and says so in the file beside the branch */
+/**
+ * csi_branch_format() - Have a filesystem on a branch's device, by the rule of lib/vol/state.h;
+ * stores the state, and says so in the file beside the branch
+ * @device:	The branch's device; for branch 0 of a volume with segments, the device over all of
+ * them, whose filesystem is recorded there
+ */
 int csi_branch_format(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
-		      struct uc_volume *v, size_t i, const struct uc_loopdev *loop,
-		      struct uc_err *err);
+		      struct uc_volume *v, size_t i, const char *device, struct uc_err *err);
+
+/** csi_map_up() - Have the device of a volume with segments, over @loops; FAILED_PRECONDITION where
+ * the kernel has no device-mapper or a branch is in use */
+int csi_map_up(const struct uc_volume *v, const struct uc_loopdev *loops, dev_t *ret_dev,
+	       struct uc_err *err);
+
+/** csi_map_find() - The device of a volume with segments; -ENOENT if it has none */
+int csi_map_find(const struct uc_volume *v, dev_t *ret_dev, struct uc_err *err);
+
+/** csi_map_down() - Take the device of a volume with segments away; 0 also if there is none;
+ * FAILED_PRECONDITION if it is in use */
+int csi_map_down(const struct uc_volume *v, struct uc_err *err);
 
 /** csi_sidecar_read() - Read the volume that a branch's JSON file describes; -ENOENT if there is
  * none */

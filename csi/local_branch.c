@@ -379,11 +379,10 @@ static int beat(void *data)
 }
 
 int csi_branch_format(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
-		      struct uc_volume *v, size_t i, const struct uc_loopdev *loop,
-		      struct uc_err *err)
+		      struct uc_volume *v, size_t i, const char *device, struct uc_err *err)
 {
 	struct uc_mkfs mkfs = {
-		.device = UC_LOOPDEV_PATH(loop),
+		.device = device,
 		.fstype = v->fstype,
 		.uuid = v->branches[i].uuid,
 		.keep_allocated = !v->thin,

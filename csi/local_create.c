@@ -83,6 +83,9 @@ static int plan(const struct csi_create *c, struct uc_split *ret_split, struct u
 		.min_branch_size = uc_mkfs_min_size(c->fstype),
 	};
 
+	if (c->params.layout == UC_LAYOUT_STRIPED)
+		q.stripe_size = c->params.stripe_size;
+
 	return csi_as(err, uc_split_plan(&q, ret_split, err), UC_GRPC_OUT_OF_RANGE);
 }
 
@@ -194,7 +197,11 @@ static int fill(struct csi_local *l, const struct csi_create *c, const struct uc
 		b->size = uc_split_branch_size(split, i);
 		r = uc_uuid_random(b->uuid);
 	}
-	return r < 0 ? uc_fail(err, -r, "make a UUID") : 0;
+	if (r < 0)
+		return uc_fail(err, -r, "make a UUID");
+	if (uc_volume_set_segments(v) < 0)
+		return uc_fail(err, ENOMEM, "create volume `%s`", c->id);
+	return 0;
 }
 
 static int make_files(struct csi_local *l, const struct csi_op *op, const struct uc_volume *v,

@@ -182,6 +182,8 @@ static int check_branch(struct csi_pools *pools, struct uc_volume *v, size_t i, 
 	if ((uint64_t)st.st_size != b->size)
 		return uc_fail_as(err, EINVAL, 0, "`%s` has %llu bytes, not %llu", name,
 				  (unsigned long long)st.st_size, (unsigned long long)b->size);
+	if (v->n_segments && i > 0) /* the filesystem begins on the first one */
+		return 0;
 	r = uc_blk_probe(fd, &content, err);
 	if (r < 0)
 		return uc_wrap(err, r, "`%s`", name);
@@ -198,6 +200,8 @@ static int check_formats(struct uc_volume *v, struct uc_err *err)
 {
 	size_t blank = 0, n_blank = 0;
 
+	if (v->n_segments)
+		return 0;
 	for (size_t i = 0; i < v->n_branches; i++)
 		if (v->branches[i].format == UC_FORMAT_NEVER) {
 			blank = i;

@@ -6,6 +6,7 @@
  * up:    files -> loop devices -> filesystems -> one branch:  a mount at merged/
  *                                             -> several:     the volume server, which mounts the
  *                                                             branches and the union at merged/
+ *                              -> one mapped device -> one filesystem -> a mount at merged/
  * down:  the same backwards.
  *
  * Each step looks first at what is there, so up() after a crash goes on where
@@ -42,15 +43,11 @@ enum {
 	SERVER_STATUS_MS = 5 * 1000,
 	SERVER_STOP_MS = 60 * 1000,
 	SERVER_HANG_MS = 15 * 1000,
+	DEVICE_SIZE = 32,
 	RELEASE_MS = 30 * 1000, /* of a device by a filesystem that was just unmounted */
 };
 
 static const char fuse_type[] = "fuse.union-fs";
-
-static bool is_union(const struct uc_volume *v)
-{
-	return v->n_branches > 1;
-}
 
 static int volume_dir(struct csi_local *l, const struct uc_volume *v, char **ret_dir,
 		      struct uc_err *err)
@@ -75,16 +72,30 @@ static int look_at_merged(int dir_fd, struct uc_mount_info *ret_info, struct uc_
 	return uc_mount_look(fd, ret_info, err);
 }
 
+/* The one device of a volume that is no union: 0, -ENOENT or another negative errno. */
+static int find_device(struct csi_local *l, const struct uc_volume *v, char to[static DEVICE_SIZE])
+{
+	struct uc_loopdev loop = UC_LOOPDEV_NONE;
+	dev_t dev = 0;
+	int r;
+
+	r = v->n_segments ? csi_map_find(v, &dev, NULL) : csi_branch_find(l, v, 0, &loop, NULL);
+	if (r == 0)
+		snprintf(to, DEVICE_SIZE, "%s",
+			 v->n_segments ? UC_DM_PATH(dev) : UC_LOOPDEV_PATH(&loop));
+	return r;
+}
+
 bool csi_local_owns_mount(struct csi_backend *b, const struct uc_volume *v,
 			  const struct uc_mount_info *info)
 {
-	struct uc_loopdev loop;
+	char device[DEVICE_SIZE];
 
-	if (is_union(v))
+	if (uc_volume_is_union(v))
 		return strcmp(info->fstype, fuse_type) == 0 && strcmp(info->source, v->id) == 0;
 	return strcmp(info->fstype, v->fstype) == 0 &&
-	       csi_branch_find((struct csi_local *)b, v, 0, &loop, NULL) == 0 &&
-	       strcmp(info->source, UC_LOOPDEV_PATH(&loop)) == 0;
+	       find_device((struct csi_local *)b, v, device) == 0 &&
+	       strcmp(info->source, device) == 0;
 }
 
 struct use {
@@ -290,7 +301,7 @@ static int up_union(struct csi_local *l, const struct csi_op *op, struct uc_volu
 /* -------------------------------------------------------------- a single mount */
 
 static int up_single(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
-		     const struct uc_volume *v, const struct uc_loopdev *loop, struct uc_err *err)
+		     const struct uc_volume *v, const char *device, struct uc_err *err)
 {
 	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
 	struct uc_mount_opts opts = { .fs = NULL };
@@ -303,7 +314,7 @@ static int up_single(struct csi_local *l, const struct csi_op *op, struct uc_vol
 	if (r > 0)
 		return fail_foreign(v, &info, err);
 	if (r == 0)
-		r = csi_step(op, err, "mount the branch");
+		r = csi_step(op, err, "mount `%s`", device);
 	if (r < 0)
 		return r;
 	target = uc_make_dir_at(lock->fd, UC_CTL_MERGED, 0700);
@@ -311,8 +322,7 @@ static int up_single(struct csi_local *l, const struct csi_op *op, struct uc_vol
 		return uc_fail(err, -target, "make `%s`", UC_CTL_MERGED);
 	r = uc_mount_opts_parse(v->stage.mount_flags, &opts, err);
 	if (r == 0)
-		r = uc_mount_fs(v->fstype, NULL, UC_LOOPDEV_PATH(loop), &opts, false, &mount_fd,
-				err);
+		r = uc_mount_fs(v->fstype, NULL, device, &opts, false, &mount_fd, err);
 	uc_mount_opts_done(&opts);
 	return r < 0 ? r : uc_mount_attach(mount_fd, target, err);
 }
@@ -322,21 +332,38 @@ static int up_single(struct csi_local *l, const struct csi_op *op, struct uc_vol
 static int up_devices(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
 		      struct uc_volume *v, struct uc_loopdev *loops, struct uc_err *err)
 {
-	int r;
-
 	for (size_t i = 0; i < v->n_branches; i++) {
-		r = csi_step(op, err, "attach branch %zu of %zu", i, v->n_branches);
+		int r = csi_step(op, err, "attach branch %zu of %zu", i, v->n_branches);
+
 		if (r == 0)
 			r = csi_branch_attach(l, v, i, &loops[i], err);
 		if (r < 0)
 			return r;
 	}
-	r = csi_store(lock, v, err); /* which files: down() must find them without the pools */
-	for (size_t i = 0; i < v->n_branches && r == 0; i++) {
-		r = csi_branch_format(l, op, lock, v, i, &loops[i], err);
+	return csi_store(lock, v, err); /* which files: down() must find them without the pools */
+}
+
+/* Each branch its own, or one on all of them; @ret_device is that of a volume that has only one. */
+static int up_filesystems(struct csi_local *l, const struct csi_op *op, struct uc_volume_lock *lock,
+			  struct uc_volume *v, const struct uc_loopdev *loops,
+			  char ret_device[static DEVICE_SIZE], struct uc_err *err)
+{
+	size_t n = v->n_segments ? 1 : v->n_branches;
+	dev_t dev = 0;
+	int r = 0;
+
+	if (v->n_segments) {
+		r = csi_step(op, err, "map %zu branches", v->n_branches);
 		if (r == 0)
-			r = csi_branch_reserve(l, v, i, &loops[i], err);
+			r = csi_map_up(v, loops, &dev, err);
 	}
+	snprintf(ret_device, DEVICE_SIZE, "%s",
+		 v->n_segments ? UC_DM_PATH(dev) : UC_LOOPDEV_PATH(&loops[0]));
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = csi_branch_format(l, op, lock, v, i,
+				      n == 1 ? ret_device : UC_LOOPDEV_PATH(&loops[i]), err);
+	for (size_t i = 0; i < v->n_branches && r == 0; i++)
+		r = csi_branch_reserve(l, v, i, &loops[i], err);
 	return r;
 }
 
@@ -345,14 +372,17 @@ int csi_local_up(struct csi_backend *b, const struct csi_op *op, struct uc_volum
 {
 	struct csi_local *l = (struct csi_local *)b;
 	cleanup_free struct uc_loopdev *loops = calloc(v->n_branches, sizeof(*loops));
+	char device[DEVICE_SIZE];
 	int r;
 
 	if (!loops)
 		return uc_fail(err, ENOMEM, "bring volume `%s` up", v->id);
 	r = up_devices(l, op, lock, v, loops, err);
 	if (r == 0)
-		r = is_union(v) ? up_union(l, op, lock, v, loops, err)
-				: up_single(l, op, lock, v, &loops[0], err);
+		r = up_filesystems(l, op, lock, v, loops, device, err);
+	if (r == 0)
+		r = uc_volume_is_union(v) ? up_union(l, op, lock, v, loops, err)
+					  : up_single(l, op, lock, v, device, err);
 	if (r == 0 && !v->initialised) {
 		v->initialised = true;
 		r = csi_store(lock, v, err);
@@ -370,7 +400,7 @@ int csi_local_check_up(struct csi_backend *b, const struct uc_volume *v, struct 
 	dir_fd = uc_open_dir_at(l->store->volumes_fd, v->id);
 	if (dir_fd < 0)
 		return uc_fail(err, -dir_fd, "open the directory of volume `%s`", v->id);
-	if (is_union(v)) {
+	if (uc_volume_is_union(v)) {
 		r = ask_server(l, v, "status", SERVER_STATUS_MS, err);
 		if (r == -ECONNREFUSED)
 			return uc_fail_as(err, ENOTCONN, UC_GRPC_FAILED_PRECONDITION,
@@ -493,7 +523,13 @@ int csi_local_down(struct csi_backend *b, const struct csi_op *op, struct uc_vol
 	struct csi_local *l = (struct csi_local *)b;
 	int r;
 
-	r = is_union(v) ? down_union(l, op, lock, v, err) : clear_merged(l, lock, v, 0, err);
+	r = uc_volume_is_union(v) ? down_union(l, op, lock, v, err)
+				  : clear_merged(l, lock, v, 0, err);
+	if (r == 0 && v->n_segments) {
+		r = csi_step(op, err, "unmap the branches");
+		if (r == 0)
+			r = csi_map_down(v, err);
+	}
 	for (size_t i = 0; i < v->n_branches && r == 0; i++)
 		r = down_device(l, op, v, i, err);
 	if (r == 0 && unlinkat(lock->fd, UC_CTL_MERGED, AT_REMOVEDIR) < 0 && errno != ENOENT)
@@ -507,7 +543,10 @@ bool csi_local_has_leftovers(struct csi_backend *b, const struct uc_volume *v)
 	cleanup_mount_info struct uc_mount_info info = { .id = 0 };
 	cleanup_fd int dir_fd = uc_open_dir_at(l->store->volumes_fd, v->id);
 	struct uc_loopdev loop;
+	dev_t dev;
 
+	if (v->n_segments && csi_map_find(v, &dev, NULL) != -ENOENT)
+		return true;
 	if (dir_fd >= 0 && (faccessat(dir_fd, UC_CTL_SOCKET, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
 			    look_at_merged(dir_fd, &info, NULL) > 0))
 		return true;

@@ -10,10 +10,15 @@ uint64_t uc_split_branch_size(const struct uc_split *split, uint64_t i)
 	return i + 1 == split->n ? split->last : split->size;
 }
 
+static uint64_t unit(const struct uc_split_request *q)
+{
+	return q->stripe_size ? q->stripe_size : UC_BRANCH_UNIT;
+}
+
 /* The smallest N ≥ branches for which no branch, the last one included, exceeds the maximum. */
 static uint64_t count(const struct uc_split_request *q, uint64_t total)
 {
-	uint64_t max = q->max_branch_size - q->max_branch_size % UC_BRANCH_UNIT;
+	uint64_t max = q->max_branch_size - q->max_branch_size % unit(q);
 	uint64_t n = q->branches;
 
 	if (max && total / max + (total % max != 0) > n)
@@ -30,6 +35,11 @@ static void divide(const struct uc_split_request *q, uint64_t total, struct uc_s
 {
 	uint64_t blocks = total / UC_BRANCH_UNIT, n = s->n, each = blocks / n;
 
+	if (q->stripe_size) {
+		s->size = s->last = uc_round_up(total / n + (total % n != 0), q->stripe_size);
+		s->capacity = s->size * n;
+		return;
+	}
 	s->size = each * UC_BRANCH_UNIT;
 	s->last = total - s->size * (n - 1);
 	if (q->max_branch_size && s->last > q->max_branch_size) {
@@ -51,19 +61,20 @@ static int check_request(const struct uc_split_request *q, struct uc_err *err)
 		return uc_fail_as(err, ERANGE, 0, "branches %llu is not within 1…%d",
 				  (unsigned long long)q->branches, UC_BRANCHES_MAX);
 	if (q->max_branch_size &&
-	    (q->max_branch_size < q->min_branch_size || q->max_branch_size < UC_BRANCH_UNIT))
+	    (q->max_branch_size < q->min_branch_size || q->max_branch_size < unit(q)))
 		return uc_fail_as(err, ERANGE, 0,
 				  "maxBranchSize %llu is less than the filesystem's smallest, %llu",
 				  (unsigned long long)q->max_branch_size,
-				  (unsigned long long)(q->min_branch_size > UC_BRANCH_UNIT
+				  (unsigned long long)(q->min_branch_size > unit(q)
 							       ? q->min_branch_size
-							       : UC_BRANCH_UNIT));
+							       : unit(q)));
 	return 0;
 }
 
 /* The volume's size: what is required or, where nothing is, the default fitted to the limits. */
 static uint64_t total_size(const struct uc_split_request *q)
 {
+	uint64_t step = q->stripe_size ? q->stripe_size * q->branches : UC_BRANCH_UNIT;
 	uint64_t total = q->required;
 
 	if (!total) {
@@ -71,7 +82,7 @@ static uint64_t total_size(const struct uc_split_request *q)
 		if (total < q->branches * q->min_branch_size)
 			total = q->branches * q->min_branch_size;
 		if (q->limit && total > q->limit)
-			total = q->limit - q->limit % UC_BRANCH_UNIT;
+			total = q->limit - q->limit % step;
 	}
 	return uc_round_up(total, UC_BRANCH_UNIT);
 }
@@ -103,6 +114,13 @@ int uc_split_plan(const struct uc_split_request *q, struct uc_split *ret_split, 
 				  (unsigned long long)total, (unsigned long long)q->max_branch_size,
 				  (unsigned long long)s.n, UC_BRANCHES_MAX);
 	divide(q, total, &s);
+	if (s.capacity > INT64_MAX || (q->limit && s.capacity > q->limit))
+		return uc_fail_as(err, ERANGE, 0,
+				  "%llu bytes in %llu branches of whole stripes of %llu are %llu, "
+				  "above capacity_range.limit_bytes",
+				  (unsigned long long)total, (unsigned long long)s.n,
+				  (unsigned long long)q->stripe_size,
+				  (unsigned long long)s.capacity);
 	smallest = s.size < s.last ? s.size : s.last;
 	if (smallest < q->min_branch_size)
 		return uc_fail_as(err, ERANGE, 0,

@@ -22,6 +22,7 @@ struct uc_split_request {
 	uint64_t branches;        /* at least so many branches, ≥ 1 */
 	uint64_t max_branch_size; /* and so many that none is larger; 0: no limit */
 	uint64_t min_branch_size; /* the filesystem's smallest */
+	uint64_t stripe_size;     /* all branches are equal, and multiples of it; 0: not striped */
 };
 
 /** struct uc_split - the result */
@@ -38,7 +39,8 @@ struct uc_split {
  * @ret_split:	Result; untouched on failure
  * @err:	Error detail with the numbers, or NULL
  *
- * Nothing is lost to rounding: capacity ≥ required, capacity − required < UC_BRANCH_UNIT.
+ * Nothing is lost to rounding: capacity ≥ required, capacity − required < UC_BRANCH_UNIT (striped:
+ * < N stripes).
  * (Except that the volume's smallest size is @branches times @min_branch_size where there is no
  * wish.)
  *

@@ -66,6 +66,7 @@ void uc_volume_done(struct uc_volume *v)
 {
 	free(v->name);
 	free(v->branches);
+	free(v->segments);
 	for (size_t i = 0; i < v->n_attachments; i++)
 		free(v->attachments[i].node_id);
 	free(v->attachments);
@@ -74,6 +75,36 @@ void uc_volume_done(struct uc_volume *v)
 		publish_done(&v->publishes[i]);
 	free(v->publishes);
 	*v = (struct uc_volume){ .n_branches = 0 };
+}
+
+bool uc_volume_is_union(const struct uc_volume *v)
+{
+	return v->n_branches > 1 && !v->n_segments;
+}
+
+int uc_volume_set_segments(struct uc_volume *v)
+{
+	bool striped = v->params.layout == UC_LAYOUT_STRIPED;
+	size_t n = striped ? 1 : v->n_branches;
+	uint64_t start = 0;
+
+	if (v->params.layout == UC_LAYOUT_UNION || v->n_branches < 2)
+		return 0;
+	v->segments = calloc(n, sizeof(*v->segments));
+	if (!v->segments)
+		return -ENOMEM;
+	v->n_segments = n;
+	for (size_t i = 0; i < n; i++) {
+		struct uc_segment *s = &v->segments[i];
+
+		s->start = start;
+		s->branch = i;
+		s->n_branches = striped ? v->n_branches : 1;
+		s->length = v->branches[i].size * s->n_branches;
+		s->stripe_size = striped ? v->params.stripe_size : 0;
+		start += s->length;
+	}
+	return 0;
 }
 
 struct uc_attachment *uc_volume_find_attachment(const struct uc_volume *v, const char *node_id)
@@ -161,6 +192,25 @@ static json_t *branches_to_json(const struct uc_volume *v)
 	return take_ptr(&array);
 }
 
+static json_t *segments_to_json(const struct uc_volume *v)
+{
+	cleanup_json json_t *array = json_array();
+
+	for (size_t i = 0; array && i < v->n_segments; i++) {
+		const struct uc_segment *s = &v->segments[i];
+
+		if (json_array_append_new(array, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}",
+							   "start", (json_int_t)s->start, "length",
+							   (json_int_t)s->length, "branch",
+							   (json_int_t)s->branch, "branches",
+							   (json_int_t)s->n_branches, "offset",
+							   (json_int_t)s->offset, "stripeSize",
+							   (json_int_t)s->stripe_size)) < 0)
+			return NULL;
+	}
+	return take_ptr(&array);
+}
+
 static json_t *attachments_to_json(const struct uc_volume *v)
 {
 	cleanup_json json_t *array = json_array();
@@ -202,22 +252,23 @@ static json_t *stage_to_json(const struct uc_stage *s)
 
 static json_t *params_to_json(const struct uc_params *p)
 {
-	return json_pack("{s:I, s:I, s:s, s:I}", "branches", (json_int_t)p->branches,
+	return json_pack("{s:I, s:I, s:s, s:I, s:s, s:I}", "branches", (json_int_t)p->branches,
 			 "maxBranchSize", (json_int_t)p->max_branch_size, "policy",
-			 uc_policy_to_str(p->policy), "minFreeSpace",
-			 (json_int_t)p->min_free_space);
+			 uc_policy_to_str(p->policy), "minFreeSpace", (json_int_t)p->min_free_space,
+			 "layout", uc_layout_to_str(p->layout), "stripeSize",
+			 (json_int_t)p->stripe_size);
 }
 
 json_t *uc_volume_to_json(const struct uc_volume *v)
 {
 	/* "o" with NULL makes json_pack() fail and release the others: that is ENOMEM. */
-	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:o}",
 			 "version", STATE_VERSION, "id", v->id, "name", v->name, "phase",
 			 volume_phase_str[v->phase], "capacity", (json_int_t)v->capacity, "fsType",
 			 v->fstype, "params", params_to_json(&v->params), "thin", v->thin,
-			 "initialised", v->initialised, "branches", branches_to_json(v),
-			 "attachments", attachments_to_json(v), "stage", stage_to_json(&v->stage),
-			 "publishes", publishes_to_json(v));
+			 "initialised", v->initialised, "branches", branches_to_json(v), "segments",
+			 segments_to_json(v), "attachments", attachments_to_json(v), "stage",
+			 stage_to_json(&v->stage), "publishes", publishes_to_json(v));
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -323,6 +374,70 @@ static int branches_from_json(const json_t *o, struct uc_volume *v, struct uc_er
 	return 0;
 }
 
+/* What a table is made of must not lead outside the branches, whatever the file says. */
+static bool is_sound(const struct uc_volume *v, const struct uc_segment *s, uint64_t start)
+{
+	uint64_t each;
+
+	if (s->start != start || s->n_branches < 1 || s->n_branches > v->n_branches ||
+	    s->branch > v->n_branches - s->n_branches || !s->length || s->length % s->n_branches)
+		return false;
+	each = s->length / s->n_branches;
+	if (s->n_branches > 1 &&
+	    (!uc_stripe_size_is_valid(s->stripe_size) || each % s->stripe_size))
+		return false;
+	if (s->offset % UC_BRANCH_UNIT || each % UC_BRANCH_UNIT)
+		return false;
+	for (uint64_t i = s->branch; i < s->branch + s->n_branches; i++)
+		if (s->offset > v->branches[i].size || each > v->branches[i].size - s->offset)
+			return false;
+	return true;
+}
+
+static int segment_from_json(const json_t *o, struct uc_segment *s, struct uc_err *err)
+{
+	int r = uc_json_get_u64(o, "start", true, INT64_MAX, &s->start, err);
+
+	if (r == 0)
+		r = uc_json_get_u64(o, "length", true, INT64_MAX, &s->length, err);
+	if (r == 0)
+		r = uc_json_get_u64(o, "branch", true, UC_BRANCHES_MAX, &s->branch, err);
+	if (r == 0)
+		r = uc_json_get_u64(o, "branches", true, UC_BRANCHES_MAX, &s->n_branches, err);
+	if (r == 0)
+		r = uc_json_get_u64(o, "offset", true, INT64_MAX, &s->offset, err);
+	if (r == 0)
+		r = uc_json_get_u64(o, "stripeSize", true, UC_STRIPE_SIZE_MAX, &s->stripe_size,
+				    err);
+	return r;
+}
+
+static int segments_from_json(const json_t *o, struct uc_volume *v, struct uc_err *err)
+{
+	json_t *array = NULL, *item;
+	uint64_t start = 0;
+	size_t i;
+	int r;
+
+	r = uc_json_get_array(o, "segments", false, &array, err);
+	if (r < 0 || json_array_size(array) == 0)
+		return r;
+	v->segments = calloc(json_array_size(array), sizeof(*v->segments));
+	if (!v->segments)
+		return uc_fail(err, ENOMEM, "field `segments`");
+	v->n_segments = json_array_size(array);
+	json_array_foreach(array, i, item)
+	{
+		r = segment_from_json(item, &v->segments[i], err);
+		if (r == 0 && !is_sound(v, &v->segments[i], start))
+			r = uc_fail_as(err, EINVAL, 0, "it does not lie within the branches");
+		if (r < 0)
+			return uc_wrap(err, r, "segments[%zu]", i);
+		start += v->segments[i].length;
+	}
+	return 0;
+}
+
 static int attachments_from_json(const json_t *o, struct uc_volume *v, struct uc_err *err)
 {
 	json_t *array, *item;
@@ -409,7 +524,7 @@ static int stage_from_json(const json_t *o, struct uc_stage *s, struct uc_err *e
 
 static int params_from_json(const json_t *o, struct uc_params *p, struct uc_err *err)
 {
-	const char *policy = NULL;
+	const char *policy = NULL, *layout = "union";
 	json_t *object;
 	int r;
 
@@ -427,6 +542,14 @@ static int params_from_json(const json_t *o, struct uc_params *p, struct uc_err 
 	if (r == 0)
 		r = uc_json_get_u64(object, "minFreeSpace", true, INT64_MAX, &p->min_free_space,
 				    err);
+	if (r == 0)
+		r = uc_json_get_str(object, "layout", false, &layout, err);
+	if (r == 0)
+		r = uc_layout_parse(layout, &p->layout, err);
+	p->stripe_size = UC_STRIPE_SIZE;
+	if (r == 0)
+		r = uc_json_get_u64(object, "stripeSize", false, UC_STRIPE_SIZE_MAX,
+				    &p->stripe_size, err);
 	return r < 0 ? uc_wrap(err, r, "params") : 0;
 }
 
@@ -467,6 +590,8 @@ static int volume_from_json(const json_t *o, struct uc_volume *v, struct uc_err 
 		r = uc_json_get_bool(o, "initialised", true, &v->initialised, err);
 	if (r == 0)
 		r = branches_from_json(o, v, err);
+	if (r == 0)
+		r = segments_from_json(o, v, err);
 	if (r == 0)
 		r = attachments_from_json(o, v, err);
 	if (r == 0)

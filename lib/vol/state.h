@@ -81,6 +81,19 @@ struct uc_branch {
 		file_ino; /* the file behind its loop device while the volume is up; else 0 */
 };
 
+/**
+ * struct uc_segment - a part of the device of a volume of layout linear or striped, in bytes
+ *
+ * It lies on @n_branches branches from @branch on, on each at the same @offset.  What was recorded
+ * once never moves: the device's table is always made from this.
+ */
+struct uc_segment {
+	uint64_t start, length; /* of the device */
+	uint64_t branch, n_branches;
+	uint64_t offset;
+	uint64_t stripe_size; /* of several branches */
+};
+
 /** struct uc_attachment - a node that the volume is published to (ControllerPublishVolume) */
 struct uc_attachment {
 	char *node_id;
@@ -119,6 +132,8 @@ struct uc_volume {
 	bool initialised; /* each branch has its union.json */
 	struct uc_branch *branches;
 	size_t n_branches;
+	struct uc_segment *segments; /* none: a union, or one branch */
+	size_t n_segments;
 	struct uc_attachment *attachments;
 	size_t n_attachments;
 	struct uc_stage stage;
@@ -136,6 +151,15 @@ const char *uc_stage_phase_to_str(enum uc_stage_phase phase);
 void uc_volume_done(struct uc_volume *v);
 
 #define cleanup_volume __attribute__((cleanup(uc_volume_done)))
+
+/**
+ * uc_volume_set_segments() - Lay a new volume's branches out as its parameters say
+ * Return: 0 or -ENOMEM
+ */
+int uc_volume_set_segments(struct uc_volume *v);
+
+/** uc_volume_is_union() - Its branches are filesystems that a server merges */
+bool uc_volume_is_union(const struct uc_volume *v);
 
 /** uc_volume_to_json() - A new reference, or NULL where memory ran out */
 json_t *uc_volume_to_json(const struct uc_volume *v);

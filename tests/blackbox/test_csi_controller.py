@@ -106,7 +106,7 @@ def test_a_smaller_request_is_content_with_a_larger_volume(driver):
     (create_request(parameters={"maxBranchSize": "0"}), "maxBranchSize"),
     (create_request(parameters={"policy": "rand"}), "rand"),
     (create_request(parameters={"minFreeSpace": "-1"}), "minFreeSpace"),
-    (create_request(parameters={"layout": "striped"}), "striped"),
+    (create_request(parameters={"layout": "raid1"}), "raid1"),
     (create_request(parameters={"csi.storage.k8s.io/fstype": "xfs"}), "csi.storage.k8s.io/fstype"),
     (create_request(parameters={"x": "y" * 5000}), "parameters"),
     (create_request(mutable_parameters={"iops": "1"}), "iops"),

@@ -147,7 +147,7 @@ static int format(struct uc_err *err)
 	struct csi_op op = local_op("v1");
 
 	assert_int_equal(uc_volume_lock(&store, "v1", false, &lock, NULL), 0);
-	return csi_branch_format(local, &op, &lock, &volume, 1, &loop, err);
+	return csi_branch_format(local, &op, &lock, &volume, 1, UC_LOOPDEV_PATH(&loop), err);
 }
 
 static enum uc_format stored_format(void)

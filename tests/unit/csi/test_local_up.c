@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/sysmacros.h>
 
 #include "csi/status.h"
 #include "lib/base/macros.h"
@@ -121,6 +122,71 @@ int __wrap_uc_blk_wait_unclaimed(const char *path, uint64_t timeout_ms, struct u
 	if (fails())
 		return uc_fail(err, EIO, "wait");
 	return devices[atoi(path + strlen(DEVICE))].claimed ? -EBUSY : 0;
+}
+
+/* --------------------------------------------- the device that is mapped over all others */
+
+enum {
+	MAPPED = 7,
+};
+
+static enum uc_layout layout;
+static bool is_mapped;
+
+static void claim_branches(const struct uc_volume *v, bool claimed)
+{
+	for (size_t i = 0; i < v->n_branches; i++) {
+		struct uc_loopdev loop = UC_LOOPDEV_NONE;
+
+		assert_int_equal(__wrap_uc_loopdev_find(v->branches[i].file_dev,
+							v->branches[i].file_ino, NULL, &loop, NULL),
+				 0);
+		devices[loop.number].claimed = claimed;
+	}
+}
+
+const char *__wrap_uc_dm_path(dev_t dev, char *to);
+const char *__wrap_uc_dm_path(dev_t dev, char *to)
+{
+	snprintf(to, UC_DM_PATH_SIZE, DEVICE "%u", minor(dev));
+	return to;
+}
+
+int __wrap_csi_map_find(const struct uc_volume *v, dev_t *ret_dev, struct uc_err *err);
+int __wrap_csi_map_find(const struct uc_volume *v, dev_t *ret_dev, struct uc_err *err)
+{
+	(void)err;
+	assert_true(v->n_segments > 0);
+	*ret_dev = makedev(253, MAPPED);
+	return is_mapped ? 0 : -ENOENT;
+}
+
+int __wrap_csi_map_up(const struct uc_volume *v, const struct uc_loopdev *loops, dev_t *ret_dev,
+		      struct uc_err *err);
+int __wrap_csi_map_up(const struct uc_volume *v, const struct uc_loopdev *loops, dev_t *ret_dev,
+		      struct uc_err *err)
+{
+	assert_true(v->n_segments > 0);
+	if (fails())
+		return uc_fail(err, EIO, "map");
+	for (size_t i = 0; i < v->n_branches; i++)
+		assert_int_equal(loops[i].ino, v->branches[i].file_ino);
+	claim_branches(v, true);
+	is_mapped = true;
+	*ret_dev = makedev(253, MAPPED);
+	return fails() ? uc_fail(err, EIO, "map") : 0; /* it is there already */
+}
+
+int __wrap_csi_map_down(const struct uc_volume *v, struct uc_err *err);
+int __wrap_csi_map_down(const struct uc_volume *v, struct uc_err *err)
+{
+	assert_false(devices[MAPPED].claimed);
+	if (fails())
+		return uc_fail(err, EIO, "unmap");
+	if (is_mapped)
+		claim_branches(v, false);
+	is_mapped = false;
+	return 0;
 }
 
 /* The file's content goes with it, whatever its device. */
@@ -353,6 +419,8 @@ static int set_up(void **state)
 	memset(&server, 0, sizeof(server));
 	server.id = "v1";
 	server.state = "ready";
+	layout = UC_LAYOUT_UNION;
+	is_mapped = false;
 	now_ms = 1000;
 	mkfs_calls = 0;
 	for (int i = 0; i < (int)ARRAY_SIZE(devices); i++) {
@@ -376,9 +444,14 @@ static int tear_down(void **state)
 /* Has v1 of @n branches, being staged; @thick: with all its space. */
 static void have_staging(uint64_t n, bool thick)
 {
+	struct csi_create c = local_want("v1", n);
+	struct uc_err err = { 0 };
 	struct uc_volume v;
 
-	local_have("v1", n);
+	c.params.layout = layout;
+	c.params.stripe_size = UC_STRIPE_SIZE;
+	if (local_create(&c, &err) < 0)
+		fail_msg("%s", err.msg);
 	v = local_load("v1");
 	v.thin = !thick;
 	uc_stage_done(&v.stage);
@@ -454,10 +527,12 @@ static void check_is_up(uint64_t n)
 	must(check_up(&err), &err);
 	assert_int_equal(n_attached(), n);
 	assert_int_equal(fake_mounts_attached(), 1);
-	assert_int_equal(server.alive, n > 1);
+	assert_int_equal(server.alive, n > 1 && layout == UC_LAYOUT_UNION);
+	assert_int_equal(is_mapped, n > 1 && layout != UC_LAYOUT_UNION);
 	assert_true(v.initialised);
 	for (size_t i = 0; i < n; i++) {
-		assert_int_equal(v.branches[i].format, UC_FORMAT_DONE);
+		assert_int_equal(v.branches[i].format,
+				 i > 0 && is_mapped ? UC_FORMAT_NEVER : UC_FORMAT_DONE);
 		assert_int_not_equal(v.branches[i].file_ino, 0);
 	}
 	assert_true(has_leftovers());
@@ -469,6 +544,7 @@ static void check_nothing_is_left(void)
 	assert_int_equal(n_attached(), 0);
 	assert_int_equal(fake_mounts_attached(), 0);
 	assert_false(server.alive);
+	assert_false(is_mapped);
 	assert_false(file_exists("s/volumes/v1/merged"));
 	assert_false(file_exists("s/volumes/v1/ctl.sock"));
 	assert_false(has_leftovers());
@@ -546,6 +622,29 @@ static void fail_each_step_of_up(uint64_t branches, bool all, int (*then)(struct
 	assert_in_range(n, 20, 200);
 }
 
+static void fail_each_step_of_down(void)
+{
+	for (int all = 0; all < 2; all++) {
+		unsigned n;
+
+		for (n = 1; n < 200; n++) {
+			struct uc_err err = { 0 };
+			bool reached;
+
+			must(up(&err), &err);
+			fail_step(n, all);
+			(void)down(&err);
+			reached = steps >= n;
+			fail_nothing();
+			must(down(&err), &err);
+			check_nothing_is_left();
+			if (!reached)
+				break;
+		}
+		assert_in_range(n, 5, 60);
+	}
+}
+
 static void an_up_that_fails_at_any_step_goes_on_where_it_ended(void **state)
 {
 	(void)state;
@@ -564,31 +663,34 @@ static void an_up_that_fails_at_any_step_is_undone_by_down(void **state)
 	}
 }
 
+static void so_it_is_with_one_device_over_all_branches(void **state)
+{
+	(void)state;
+	for (int l = UC_LAYOUT_LINEAR; l < UC_LAYOUT_COUNT; l++) {
+		layout = (enum uc_layout)l;
+		for (uint64_t branches = 1; branches <= 3; branches++) {
+			fail_each_step_of_up(branches, true, up);
+			fail_each_step_of_up(branches, false, down);
+			fail_each_step_of_up(branches, true, down);
+		}
+		have_staging(3, true);
+		assert_int_equal(up(NULL), 0);
+		assert_int_equal(up(NULL), 0);
+		assert_int_equal(mkfs_calls, 1);
+		assert_int_equal(server.starts, 0);
+		fail_each_step_of_down();
+		be_rid_of_it();
+	}
+}
+
 static void a_down_that_fails_at_any_step_is_finished_by_the_retry(void **state)
 {
 	(void)state;
-	for (int all = 0; all < 2; all++)
-		for (uint64_t branches = 1; branches <= 2; branches++) {
-			unsigned n;
-
-			have_staging(branches, true);
-			for (n = 1; n < 200; n++) {
-				struct uc_err err = { 0 };
-				bool reached;
-
-				must(up(&err), &err);
-				fail_step(n, all);
-				(void)down(&err);
-				reached = steps >= n;
-				fail_nothing();
-				must(down(&err), &err);
-				check_nothing_is_left();
-				if (!reached)
-					break;
-			}
-			assert_in_range(n, 5, 60);
-			be_rid_of_it();
-		}
+	for (uint64_t branches = 1; branches <= 2; branches++) {
+		have_staging(branches, true);
+		fail_each_step_of_down();
+		be_rid_of_it();
+	}
 }
 
 /* -------------------------------------------------------------------- the volume server */
@@ -810,6 +912,7 @@ int main(void)
 		T(what_is_up_is_left_as_it_is),
 		T(an_up_that_fails_at_any_step_goes_on_where_it_ended),
 		T(an_up_that_fails_at_any_step_is_undone_by_down),
+		T(so_it_is_with_one_device_over_all_branches),
 		T(a_down_that_fails_at_any_step_is_finished_by_the_retry),
 		T(a_server_is_told_its_volume),
 		T(a_server_that_died_is_replaced),

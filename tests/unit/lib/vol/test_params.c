@@ -45,6 +45,38 @@ static void every_key_is_understood(void **state)
 	assert_int_equal(p.min_free_space, 64 * UC_MIB);
 }
 
+static void layouts_have_parameters_of_their_own(void **state)
+{
+	static const struct {
+		struct uc_param list[2];
+		const char *refused;
+	} rows[] = {
+		{ { { "layout", "linear" }, { "branches", "3" } }, NULL },
+		{ { { "stripeSize", "4Ki" }, { "layout", "striped" } }, NULL },
+		{ { { "stripeSize", "64Mi" }, { "layout", "striped" } }, NULL },
+		{ { { "stripeSize", "64Ki" }, { "branches", "2" } }, "`stripeSize`" },
+		{ { { "stripeSize", "64Ki" }, { "layout", "linear" } }, "`stripeSize`" },
+		{ { { "layout", "linear" }, { "policy", "mfs" } }, "`policy`" },
+		{ { { "minFreeSpace", "0" }, { "layout", "striped" } }, "`minFreeSpace`" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct uc_params p = { .branches = 99 };
+		struct uc_err err = { 0 };
+		int r = uc_params_parse(rows[i].list, 2, &p, &err);
+
+		assert_int_equal(r, rows[i].refused ? -EINVAL : 0);
+		if (rows[i].refused)
+			assert_non_null(strstr(err.msg, rows[i].refused));
+	}
+	assert_int_equal(parse(NULL, 0).layout, UC_LAYOUT_UNION);
+	assert_int_equal(parse(rows[0].list, 2).layout, UC_LAYOUT_LINEAR);
+	assert_int_equal(parse(rows[0].list, 2).stripe_size, UC_STRIPE_SIZE);
+	assert_int_equal(parse(rows[1].list, 2).layout, UC_LAYOUT_STRIPED);
+	assert_int_equal(parse(rows[1].list, 2).stripe_size, 4096);
+}
+
 static void values_at_the_bounds_are_accepted(void **state)
 {
 	static const struct uc_param list[] = {
@@ -99,7 +131,7 @@ static void a_key_that_is_not_known_is_refused_by_name(void **state)
 		"Branches",
 		"branches ",
 		"lowerStorageClassName",
-		"stripeSize",
+		"stripesize",
 		"fsType",
 		"csi.storage.k8s.io/fstype",
 		"csi.storage.k8s.io/provisioner-secret-name",
@@ -143,8 +175,12 @@ static void a_value_that_does_not_fit_is_refused_with_its_key(void **state)
 		{ "minFreeSpace", "" },
 		{ "minFreeSpace", "x" },
 		{ "layout", "" },
-		{ "layout", "striped" },
-		{ "layout", "linear" },
+		{ "layout", "raid1" },
+		{ "layout", "Linear" },
+		{ "stripeSize", "" },
+		{ "stripeSize", "2Ki" },
+		{ "stripeSize", "65Ki" },
+		{ "stripeSize", "128Mi" },
 		{ "directAssign", "auto" },
 		{ "directAssign", "always" },
 		{ "directAssign", "" },
@@ -211,6 +247,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_asked_for_is_the_default),
 		cmocka_unit_test(every_key_is_understood),
+		cmocka_unit_test(layouts_have_parameters_of_their_own),
 		cmocka_unit_test(values_at_the_bounds_are_accepted),
 		cmocka_unit_test(the_provisioners_keys_mean_nothing),
 		cmocka_unit_test(of_a_key_that_comes_twice_the_last_counts),

@@ -46,6 +46,63 @@ static void check(const struct uc_split_request *q, const struct uc_split *s)
 		assert_true((s->n - 1) * (q->max_branch_size / U * U) < s->capacity);
 }
 
+static void striped_branches_are_equal_and_of_whole_stripes(void **state)
+{
+	(void)state;
+	for (uint64_t n = 1; n <= 7; n++)
+		for (uint64_t stripe = 4096; stripe <= 1 << 20; stripe *= 4)
+			for (uint64_t required = 1; required < UINT64_C(1) << 40;
+			     required = required * 3 + 4095) {
+				struct uc_split_request q = { .required = required,
+							      .branches = n,
+							      .stripe_size = stripe };
+				struct uc_split s = plan(&q);
+
+				assert_int_equal(s.n, n);
+				assert_int_equal(s.size, s.last);
+				assert_int_equal(s.size % stripe, 0);
+				assert_int_equal(s.capacity, s.size * n);
+				assert_true(s.capacity >= required);
+				assert_true(s.capacity - required < n * stripe);
+			}
+}
+
+static void stripes_keep_within_the_limits(void **state)
+{
+	const uint64_t stripe = 1 << 20;
+	struct uc_split s = { 0 };
+	struct uc_err err = { 0 };
+
+	(void)state;
+	/* no branch above the maximum, in whole stripes */
+	s = plan(&(struct uc_split_request){ .required = 10 * stripe,
+					     .branches = 2,
+					     .max_branch_size = 3 * stripe + 5 * U,
+					     .stripe_size = stripe });
+	assert_int_equal(s.n, 4);
+	assert_int_equal(s.size, 3 * stripe);
+	/* no wish but a limit: as many whole stripes as there is room for */
+	s = plan(&(struct uc_split_request){ .default_size = 100 * stripe,
+					     .limit = 9 * stripe,
+					     .branches = 2,
+					     .stripe_size = stripe });
+	assert_int_equal(s.capacity, 8 * stripe);
+	assert_int_equal(uc_split_plan(&(struct uc_split_request){ .required = 9 * stripe,
+								   .limit = 9 * stripe,
+								   .branches = 2,
+								   .stripe_size = stripe },
+				       &s, &err),
+			 -ERANGE);
+	assert_non_null(strstr(err.msg, "limit_bytes"));
+	assert_int_equal(uc_split_plan(&(struct uc_split_request){ .required = stripe,
+								   .branches = 1,
+								   .max_branch_size = stripe - U,
+								   .stripe_size = stripe },
+				       &s, &err),
+			 -ERANGE);
+	assert_non_null(strstr(err.msg, "maxBranchSize"));
+}
+
 static void sizes_are_split_as_the_table_says(void **state)
 {
 	static const struct {
@@ -329,6 +386,8 @@ static void requests_without_a_wish_are_fitted_to_the_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(striped_branches_are_equal_and_of_whole_stripes),
+		cmocka_unit_test(stripes_keep_within_the_limits),
 		cmocka_unit_test(sizes_are_split_as_the_table_says),
 		cmocka_unit_test(the_last_branch_has_the_last_size),
 		cmocka_unit_test(what_is_impossible_is_refused_with_the_numbers),

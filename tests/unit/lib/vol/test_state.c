@@ -145,6 +145,95 @@ static void an_inode_may_have_any_number(void **state)
 	}
 }
 
+static struct uc_volume make_mapped(enum uc_layout layout)
+{
+	struct uc_volume v = make_volume("v1", 3);
+
+	v.params.layout = layout;
+	v.params.stripe_size = 65536;
+	for (size_t i = 0; i < 3; i++)
+		v.branches[i].size = 64 << 20;
+	assert_int_equal(uc_volume_set_segments(&v), 0);
+	return v;
+}
+
+static void segments_are_laid_out_and_kept(void **state)
+{
+	for (int layout = UC_LAYOUT_LINEAR; layout < UC_LAYOUT_COUNT; layout++) {
+		cleanup_volume struct uc_volume v = make_mapped((enum uc_layout)layout);
+		cleanup_volume struct uc_volume r = { .n_branches = 0 };
+		cleanup_json json_t *o = uc_volume_to_json(&v);
+		uint64_t start = 0;
+
+		(void)state;
+		assert_int_equal(v.n_segments, layout == UC_LAYOUT_LINEAR ? 3 : 1);
+		assert_false(uc_volume_is_union(&v));
+		assert_int_equal(uc_volume_from_json(o, &r, NULL), 0);
+		assert_int_equal(r.params.layout, layout);
+		assert_int_equal(r.n_segments, v.n_segments);
+		assert_memory_equal(r.segments, v.segments, v.n_segments * sizeof(*v.segments));
+		for (size_t i = 0; i < r.n_segments; i++) {
+			assert_int_equal(r.segments[i].start, start);
+			start += r.segments[i].length;
+		}
+		assert_int_equal(start, 3 * (64 << 20));
+	}
+}
+
+static void one_branch_and_a_union_have_no_segments(void **state)
+{
+	cleanup_volume struct uc_volume one = make_volume("v1", 1), many = make_volume("v1", 2);
+
+	(void)state;
+	one.params.layout = UC_LAYOUT_STRIPED;
+	assert_int_equal(uc_volume_set_segments(&one), 0);
+	assert_int_equal(one.n_segments, 0);
+	assert_false(uc_volume_is_union(&one));
+	assert_int_equal(uc_volume_set_segments(&many), 0);
+	assert_int_equal(many.n_segments, 0);
+	assert_true(uc_volume_is_union(&many));
+}
+
+/* What is not within the branches is never made a table of. */
+static void segments_that_lead_elsewhere_are_refused(void **state)
+{
+	static const struct {
+		enum uc_layout layout;
+		const char *key;
+		json_int_t value;
+	} rows[] = {
+		{ UC_LAYOUT_LINEAR, "start", 4096 },
+		{ UC_LAYOUT_LINEAR, "length", 0 },
+		{ UC_LAYOUT_LINEAR, "length", (64 << 20) + 4096 },
+		{ UC_LAYOUT_LINEAR, "length", 512 },
+		{ UC_LAYOUT_LINEAR, "length", INT64_MAX },
+		{ UC_LAYOUT_LINEAR, "branch", 3 },
+		{ UC_LAYOUT_LINEAR, "branches", 0 },
+		{ UC_LAYOUT_LINEAR, "offset", 4096 },
+		{ UC_LAYOUT_LINEAR, "offset", 1 },
+		{ UC_LAYOUT_LINEAR, "offset", INT64_MAX },
+		{ UC_LAYOUT_STRIPED, "branch", 1 },
+		{ UC_LAYOUT_STRIPED, "branches", 4 },
+		{ UC_LAYOUT_STRIPED, "branches", 2 },
+		{ UC_LAYOUT_STRIPED, "stripeSize", 0 },
+		{ UC_LAYOUT_STRIPED, "stripeSize", 12288 },
+		{ UC_LAYOUT_STRIPED, "length", 3 * (32 << 20) + 3 * 4096 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		cleanup_volume struct uc_volume v = make_mapped(rows[i].layout), r = { 0 };
+		cleanup_json json_t *o = uc_volume_to_json(&v);
+		json_t *segment = json_array_get(json_object_get(o, "segments"), 0);
+		struct uc_err err = { 0 };
+
+		json_object_set_new(segment, rows[i].key, json_integer(rows[i].value));
+		if (uc_volume_from_json(o, &r, &err) != -EINVAL)
+			fail_msg("row %zu (%s) is accepted", i, rows[i].key);
+		assert_non_null(strstr(err.msg, "segments["));
+	}
+}
+
 static void a_volume_that_is_not_staged_needs_no_stage(void **state)
 {
 	cleanup_volume struct uc_volume v = make_volume("v1", 1), r = { .n_branches = 0 };
@@ -168,7 +257,17 @@ static const char wrong_values[] =
 
 static bool is_optional(const char *path)
 {
-	return strcmp(path, "stage.group") == 0;
+	static const char *const optional[] = {
+		"stage.group",
+		"params.layout",
+		"params.stripeSize",
+		"segments",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(optional); i++)
+		if (strcmp(path, optional[i]) == 0)
+			return true;
+	return false;
 }
 
 /* The error names the field, and the element or object that it is in. */
@@ -528,6 +627,9 @@ int main(void)
 		cmocka_unit_test(an_inode_may_have_any_number),
 		cmocka_unit_test(every_phase_and_format_is_read_back),
 		cmocka_unit_test(the_largest_numbers_are_read_back),
+		cmocka_unit_test(segments_are_laid_out_and_kept),
+		cmocka_unit_test(one_branch_and_a_union_have_no_segments),
+		cmocka_unit_test(segments_that_lead_elsewhere_are_refused),
 		cmocka_unit_test(a_volume_that_is_not_staged_needs_no_stage),
 		cmocka_unit_test(every_field_that_is_missing_or_wrong_is_named),
 		cmocka_unit_test(values_that_mean_nothing_are_refused),
