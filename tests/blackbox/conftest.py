@@ -58,6 +58,7 @@ def driver(make_driver):
 @pytest.fixture
 def disk(work):
     """Makes small disks: images with a filesystem, loop-mounted at a directory."""
+    from disk_util import mount_image
 
     def make(name, size, fs="ext4", mount=True):
         image, point = work / f"{name}.img", work / name
@@ -67,7 +68,7 @@ def disk(work):
         subprocess.run([f"mkfs.{fs}", *options, str(image)], check=True, capture_output=True)
         point.mkdir()
         if mount:
-            subprocess.run(["mount", "-o", "loop", str(image), str(point)], check=True)
+            mount_image(image, point)
         return point
 
     return make

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from csi_util import MIB, leftovers, loops_below, status_of
+from disk_util import mount_image
 
 CODE = grpc.StatusCode
 
@@ -50,7 +51,7 @@ def test_a_disk_that_is_not_mounted_is_a_missing_pool(make_driver, disk):
     assert status_of(driver.delete, "v")[0] == CODE.UNAVAILABLE  # a branch would be left
     driver.restart()
     assert driver.becomes_ready(False) and os.listdir(disks[1]) == []
-    subprocess.run(["mount", "-o", "loop", f"{disks[1]}.img", str(disks[1])], check=True)
+    mount_image(f"{disks[1]}.img", disks[1])
     assert driver.becomes_ready()
     driver.delete("v")
 
@@ -83,8 +84,8 @@ def test_disks_that_change_places_are_the_same_pools(make_driver, disk):
     driver.stop()
     for d in disks:
         subprocess.run(["umount", str(d)], check=True)
-    subprocess.run(["mount", "-o", "loop", f"{disks[0]}.img", str(disks[1])], check=True)
-    subprocess.run(["mount", "-o", "loop", f"{disks[1]}.img", str(disks[0])], check=True)
+    mount_image(f"{disks[0]}.img", disks[1])
+    mount_image(f"{disks[1]}.img", disks[0])
     driver.start()
     assert driver.becomes_ready()
     driver.stage("v")

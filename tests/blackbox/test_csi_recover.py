@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from csi_util import MIB, SLOW, Driver, status_of
+from disk_util import mount_image
 
 CODE = grpc.StatusCode
 
@@ -218,7 +219,7 @@ def test_a_replaced_disk_is_introduced_by_forgetting_the_old_one(make_driver, di
     driver.delete("v")
     subprocess.run(["umount", str(disks[1])], check=True)
     subprocess.run(["mkfs.ext4", "-q", "-F", f"{disks[1]}.img"], check=True)
-    subprocess.run(["mount", "-o", "loop", f"{disks[1]}.img", str(disks[1])], check=True)
+    mount_image(f"{disks[1]}.img", disks[1])
     assert driver.becomes_ready(False)
     assert not (disks[1] / ".union-csi-pool").exists()
     done = forget("-o", "json")

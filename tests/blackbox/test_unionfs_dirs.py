@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from disk_util import mount_image
 import fault_util
 from unionfs_util import *  # noqa: F403  (fixtures)
 from unionfs_util import (ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, As, KIB, MIB, SLOW, UNION_FS,
@@ -358,7 +359,7 @@ def test_a_branch_without_inodes_gives_way_to_the_next(area, make_union):
         f.truncate(64 * MIB)
     run("mkfs.ext4", "-q", "-N", "16", few)
     point = area.dir("few")
-    run("mount", "-o", "loop", few, point)
+    mount_image(few, point)
     (point / "d").mkdir()
     u = make_union(branches=[point / "d", area.disk(32 * MIB)])
     for i in range(40):

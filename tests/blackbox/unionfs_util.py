@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import pytest
+from disk_util import mount_image
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BIN", TOP / "build" / "bin")).resolve()
@@ -92,7 +93,7 @@ class Area:
     def disk(self, size=96 * MIB, fs="ext4", options="loop"):
         image = self.image(size, fs)
         point = self.dir(f"disk{self.n}")
-        run("mount", "-o", options, image, point)
+        mount_image(image, point, options)
         # What is merged, so that lost+found is not.
         d = point / "d"
         d.mkdir()
